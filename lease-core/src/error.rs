@@ -27,12 +27,23 @@ pub enum InvalidInput {
         /// How many it has.
         bytes: usize,
     },
+    /// The key has more bytes than this store takes.
+    #[error("the key has {bytes} bytes; this store takes up to {max}")]
+    KeyTooLongForStore {
+        /// How many it has.
+        bytes: usize,
+        /// How many the store takes.
+        max: usize,
+    },
     /// The key holds a control character.
     #[error("the key holds a control character at byte {at}; keys are printable text")]
     KeyControlCharacter {
         /// Where the first one starts, in bytes.
         at: usize,
     },
+    /// The namespace holds the separator.
+    #[error("a namespace must not hold a ':', which separates it from its keys")]
+    NamespaceHoldsColon,
     /// The label has too many bytes.
     #[error("the label has {bytes} bytes; the limit is {MAX_LABEL_BYTES}")]
     LabelTooLong {

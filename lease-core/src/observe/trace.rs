@@ -53,7 +53,13 @@ fn attempts(store: &str, event: &Event) {
             error_kind = error.kind().as_str(),
             took_ms = ms(took),
         }, "an attempt failed"),
-        EventKind::Granted { waited, attempts, took, valid_for, taken_over } => {
+        EventKind::Granted {
+            waited,
+            attempts,
+            took,
+            valid_for,
+            taken_over,
+        } => {
             emit!(info, store, event, {
                 waited_ms = ms(waited),
                 attempts = attempts,
@@ -85,7 +91,11 @@ fn holding(store: &str, event: &Event) {
             took_ms = ms(took),
             valid_for_ms = ms(valid_for),
         }, "renewed"),
-        EventKind::RenewalFailed { error, failures, valid_for } => {
+        EventKind::RenewalFailed {
+            error,
+            failures,
+            valid_for,
+        } => {
             emit!(warn, store, event, {
                 error = %error,
                 error_kind = error.kind().as_str(),

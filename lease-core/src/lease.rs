@@ -1,0 +1,399 @@
+//! `Lease`, the handle of a held key.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Inner;
+use crate::clock::{Clock, Moment};
+use crate::error::Error;
+use crate::key::Key;
+use crate::lost::{Lost, LostReason};
+use crate::observe::{EventKind, Observers};
+use crate::owner::Owner;
+use crate::token::Token;
+use crate::ttl::Ttl;
+
+/// What a handle and the renewal loop share of one lease.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// Unique within its client.
+    pub(crate) id: u64,
+    pub(crate) key: Key,
+    pub(crate) owner: Owner,
+    pub(crate) token: Token,
+    pub(crate) ttl: Ttl,
+    pub(crate) granted: Moment,
+    /// Some request of the acquisition was never answered and may still reach
+    /// the store after the release.
+    pub(crate) unanswered: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) progress_within: Option<Duration>,
+    deadline: AtomicU64,
+    progress: AtomicU64,
+    lost: OnceLock<Lost>,
+    signal: CancellationToken,
+    over: AtomicBool,
+    clock: Arc<dyn Clock>,
+    observers: Observers,
+    ends_at_deadline: bool,
+}
+
+/// What the acquisition knows when it hands a lease out.
+pub(crate) struct Terms {
+    pub(crate) key: Key,
+    pub(crate) owner: Owner,
+    pub(crate) token: Token,
+    pub(crate) ttl: Ttl,
+    pub(crate) sent: Moment,
+    pub(crate) deadline: Moment,
+    pub(crate) unanswered: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) progress_within: Option<Duration>,
+}
+
+impl Held {
+    pub(crate) fn new(terms: Terms, inner: &Inner) -> Self {
+        inner.observers.held(true);
+        Self {
+            id: inner.count.fetch_add(1, Ordering::Relaxed),
+            key: terms.key,
+            owner: terms.owner,
+            token: terms.token,
+            ttl: terms.ttl,
+            granted: terms.sent,
+            unanswered: terms.unanswered,
+            max_hold: terms.max_hold,
+            progress_within: terms.progress_within,
+            deadline: AtomicU64::new(terms.deadline.as_nanos()),
+            progress: AtomicU64::new(inner.clock.now().as_nanos()),
+            lost: OnceLock::new(),
+            signal: CancellationToken::new(),
+            over: AtomicBool::new(false),
+            clock: Arc::clone(&inner.clock),
+            observers: inner.observers.clone(),
+            ends_at_deadline: inner.rules.lost_at_deadline,
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Moment {
+        Moment::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// A confirmed request moves the deadline forward, never back.
+    pub(crate) fn confirm(&self, until: Moment, may_move_back: bool) {
+        if may_move_back {
+            self.deadline.store(until.as_nanos(), Ordering::Release);
+        } else {
+            self.deadline.fetch_max(until.as_nanos(), Ordering::AcqRel);
+        }
+    }
+
+    pub(crate) fn lost(&self) -> Option<&Lost> {
+        self.lost.get()
+    }
+
+    /// Says that the holder may no longer act. The first reason stays.
+    pub(crate) fn lose(&self, reason: LostReason) -> &Lost {
+        let mut first = false;
+        let lost = self.lost.get_or_init(|| {
+            first = true;
+            Lost {
+                key: self.key.clone(),
+                token: self.token,
+                reason,
+            }
+        });
+        if first {
+            self.signal.cancel();
+            self.hold_is_over();
+            let reason = lost.reason.clone();
+            self.tell(EventKind::Lost { reason });
+        }
+        lost
+    }
+
+    /// Whether this was the first end of the hold: loss, release or detach.
+    pub(crate) fn hold_is_over(&self) -> bool {
+        let first = !self.over.swap(true, Ordering::AcqRel);
+        if first {
+            self.observers.held(false);
+        }
+        first
+    }
+
+    pub(crate) fn tell(&self, kind: EventKind) {
+        self.observers
+            .tell(&self.key, self.owner, Some(self.token), kind);
+    }
+
+    pub(crate) fn last_progress(&self) -> Moment {
+        Moment::from_nanos(self.progress.load(Ordering::Acquire))
+    }
+
+    fn check(&self) -> Result<Token, Lost> {
+        if let Some(lost) = self.lost.get() {
+            return Err(lost.clone());
+        }
+        if self.ends_at_deadline && self.clock.now() >= self.deadline() {
+            let reason = LostReason::Unconfirmed { last_error: None };
+            return Err(self.lose(reason).clone());
+        }
+        Ok(self.token)
+    }
+}
+
+/// How a release ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Released {
+    /// The key was ours and is free now.
+    Freed,
+    /// The key is not ours any more: freed by this release, whose first reply
+    /// was lost, or gone before it.
+    Gone,
+}
+
+/// A grant without a handle: nothing renews it, and nothing releases it but
+/// its expiry or a call with these words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Grant {
+    /// The key.
+    pub key: Key,
+    /// Proof of ownership towards the store.
+    pub owner: Owner,
+    /// The fencing token.
+    pub token: Token,
+    /// The TTL of its last confirmation.
+    pub ttl: Ttl,
+    /// How long its holder may still count on it.
+    pub remaining: Duration,
+}
+
+/// A held key.
+///
+/// It is renewed in the background until it is released, detached, dropped or
+/// lost. Show its [`token`](Self::token) with every write, and call
+/// [`check`](Self::check) before each, or put the work into
+/// [`run`](Self::run).
+///
+/// Dropping it releases the key in the background, wherever it is dropped: on
+/// a plain thread, during a panic, after the runtime has ended (then the key
+/// is free at its expiry).
+#[must_use = "dropping a lease releases its key"]
+pub struct Lease {
+    held: Arc<Held>,
+    inner: Arc<Inner>,
+    done: bool,
+}
+
+impl Lease {
+    pub(crate) fn new(held: Arc<Held>, inner: Arc<Inner>) -> Self {
+        Self {
+            held,
+            inner,
+            done: false,
+        }
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.held.key
+    }
+
+    /// The fencing token: show it with every write.
+    ///
+    /// It is the token of a lease that may be lost by now; [`check`] says so.
+    ///
+    /// [`check`]: Self::check
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.held.token
+    }
+
+    /// The owner: proof towards the store, never for the resource.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        self.held.owner
+    }
+
+    /// The TTL.
+    #[must_use]
+    pub fn ttl(&self) -> Ttl {
+        self.held.ttl
+    }
+
+    /// When the lease is lost unless another renewal is confirmed, on the
+    /// client's clock.
+    #[must_use]
+    pub fn deadline(&self) -> Moment {
+        self.held.deadline()
+    }
+
+    /// How long the holder may act without another confirmation; zero when the
+    /// lease is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        match self.held.lost() {
+            Some(_) => Duration::ZERO,
+            None => self.held.deadline().since(self.inner.clock.now()),
+        }
+    }
+
+    /// Whether the holder may act now. Exact even when timers fire late: it
+    /// compares the clock with the deadline. Call it before each write. No
+    /// round trip, no allocation while the lease is held.
+    ///
+    /// # Errors
+    /// [`Lost`] with its reason; it stays lost.
+    pub fn check(&self) -> Result<Token, Lost> {
+        self.held.check()
+    }
+
+    /// Resolves when the lease is lost, at the latest at its deadline.
+    ///
+    /// # Cancel safety
+    /// Safe; ask again.
+    pub async fn lost(&self) -> Lost {
+        loop {
+            if let Some(lost) = self.held.lost() {
+                return lost.clone();
+            }
+            self.held.signal.cancelled().await;
+            // `lose` sets the reason before it signals: the next turn has it.
+        }
+    }
+
+    /// Fires when the lease is lost. A child of the lease's own: cancelling it
+    /// harms nothing. A release does not fire it.
+    #[must_use]
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.held.signal.child_token()
+    }
+
+    /// Resolves when the deadline is nearer than `margin` because renewals
+    /// have not been confirmed, or the lease is lost: time for work that needs
+    /// `margin` to stop cleanly. The renewals go on; the lease may yet recover.
+    ///
+    /// # Cancel safety
+    /// Safe; ask again.
+    pub async fn unconfirmed(&self, margin: Duration) {
+        let clock = &self.inner.clock;
+        loop {
+            let left = self.held.deadline().since(clock.now());
+            if left <= margin || self.held.lost().is_some() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = self.held.signal.cancelled() => {}
+                () = clock.sleep_until(clock.now().after(left - margin)) => {}
+            }
+        }
+    }
+
+    /// Runs `work` while the lease is held, and drops it at loss.
+    ///
+    /// # Errors
+    /// [`Lost`]: the work was dropped at its current await point, or it ended
+    /// after the deadline.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the work; the lease stays held.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        self.check()?;
+        tokio::select! {
+            biased;
+            lost = self.lost() => Err(lost),
+            output = work => {
+                self.check()?;
+                Ok(output)
+            }
+        }
+    }
+
+    /// Says that the work makes progress; see
+    /// [`Acquire::progress_within`](crate::Acquire::progress_within).
+    pub fn progress(&self) {
+        let now = self.inner.clock.now().as_nanos();
+        self.held.progress.fetch_max(now, Ordering::AcqRel);
+    }
+
+    /// Releases the key and says how that ended.
+    ///
+    /// Nothing is renewed from the call on. A request that fails or stays
+    /// unanswered is repeated until the deadline; after that the key is free
+    /// by its expiry anyway.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the store's first answer is that the grant was not
+    /// live: the lease had been lost before. [`Error::Store`] when no answer
+    /// came until the deadline.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not stop the release: it goes on in the
+    /// background.
+    pub async fn release(mut self) -> Result<Released, Error> {
+        self.done = true;
+        match self.inner.keeper.release(&self.held) {
+            Some(answer) => match answer.await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(self.gone()),
+            },
+            None => Err(self.gone()),
+        }
+    }
+
+    fn gone(&self) -> Error {
+        self.held.lose(LostReason::RuntimeGone).clone().into()
+    }
+
+    /// Gives the handle up without releasing: nothing renews the grant any
+    /// more, and the key is free at its expiry or by whoever has the
+    /// [`Grant`].
+    ///
+    /// # Errors
+    /// [`Lost`] when it is lost already.
+    pub fn detach(mut self) -> Result<Grant, Lost> {
+        self.check()?;
+        self.done = true;
+        self.inner.keeper.forget(&self.held);
+        if self.held.hold_is_over() {
+            self.held.tell(EventKind::Detached);
+        }
+        Ok(Grant {
+            key: self.held.key.clone(),
+            owner: self.held.owner,
+            token: self.held.token,
+            ttl: self.held.ttl,
+            remaining: self.held.deadline().since(self.inner.clock.now()),
+        })
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.done {
+            // A message to the renewal loop: no await, no spawn, no runtime.
+            drop(self.inner.keeper.release(&self.held));
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("key", &self.held.key)
+            .field("owner", &self.held.owner)
+            .field("token", &self.held.token)
+            .field("remaining", &self.remaining())
+            .field("lost", &self.held.lost())
+            .finish()
+    }
+}

@@ -1,0 +1,157 @@
+//! What the loop sends to the store, each in a task of its own: a backend that
+//! hangs, blocks or panics must not hold up anybody's deadline.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::Semaphore;
+
+use crate::backend::{ReleaseOutcome, RenewOutcome, RenewRequest, TOMBSTONE_RETENTION};
+use crate::client::Parts;
+use crate::clock::{Clock, Moment};
+use crate::error::{Error, StoreError};
+use crate::key::Key;
+use crate::lease::{Held, Released};
+use crate::lost::LostReason;
+use crate::observe::EventKind;
+use crate::owner::Owner;
+use crate::retry::{ATTEMPT_LIMIT, Backoff};
+
+/// A release or an abandonment waits at least this long for its answer.
+const CLEAN_UP_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How many abandonments one client has under way at once.
+pub(super) const ABANDONS_AT_ONCE: usize = 32;
+
+/// Runs one request: a panic and a silence of longer than `until` both become
+/// an unknown outcome.
+pub(crate) async fn attempt<T>(
+    clock: &dyn Clock,
+    until: Moment,
+    request: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    tokio::select! {
+        biased;
+        answer = AssertUnwindSafe(request).catch_unwind() => answer.unwrap_or_else(|_| {
+            Err(StoreError::unknown_outcome(
+                "the store's driver panicked; please report it with the panic's message",
+            ))
+        }),
+        () = clock.sleep_until(until) => Err(StoreError::unknown_outcome(
+            "no answer in time; check that the store is reachable and not overloaded",
+        )),
+    }
+}
+
+/// Renews a batch; one outcome for each request, whatever the backend gave.
+pub(super) async fn renew(
+    parts: Arc<Parts>,
+    requests: Vec<RenewRequest>,
+    until: Moment,
+) -> Vec<Result<RenewOutcome, StoreError>> {
+    let (backend, clock) = (&parts.backend, &*parts.clock);
+    if let [request] = &requests[..] {
+        return vec![attempt(clock, until, backend.renew(request)).await];
+    }
+    let all = async { Ok(backend.renew_many(&requests).await) };
+    match attempt(clock, until, all).await {
+        Ok(mut outcomes) => {
+            outcomes.resize_with(requests.len(), || {
+                Err(StoreError::unknown_outcome(
+                    "the store's driver gave no outcome for this renewal",
+                ))
+            });
+            outcomes
+        }
+        Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
+    }
+}
+
+/// Releases a grant: again and again until its deadline.
+pub(super) async fn release(parts: &Parts, held: &Held) -> Result<Released, Error> {
+    let ended = match held.lost() {
+        // The store's own word: there is nothing to free.
+        Some(lost) if matches!(lost.reason, LostReason::Store(_)) => Err(lost.clone().into()),
+        _ => released(parts, held).await,
+    };
+    held.hold_is_over();
+    ended
+}
+
+async fn released(parts: &Parts, held: &Held) -> Result<Released, Error> {
+    let clock = &*parts.clock;
+    let mut backoff = Backoff::renewal(held.ttl);
+    let patience = (held.ttl.get() / 6).clamp(CLEAN_UP_PATIENCE, ATTEMPT_LIMIT);
+    let mut unanswered = false;
+    loop {
+        let until = clock.now().after(patience);
+        let request = parts.backend.release(&held.key, held.owner, held.token);
+        let error = match attempt(clock, until, request).await {
+            Ok(outcome) => {
+                let held_for = clock.now().since(held.granted);
+                held.tell(EventKind::Released { outcome, held_for });
+                parts.lines.freed(&held.key);
+                return match outcome {
+                    ReleaseOutcome::Released => Ok(Released::Freed),
+                    ReleaseOutcome::NotHeld if unanswered => Ok(Released::Gone),
+                    ReleaseOutcome::NotHeld => {
+                        let cause = crate::backend::LostCause::Unknown;
+                        Err(held.lose(LostReason::Store(cause)).clone().into())
+                    }
+                };
+            }
+            Err(error) => error,
+        };
+        unanswered |= error.is_unknown_outcome();
+        if !error.is_transient() || clock.now() >= held.deadline() {
+            held.tell(EventKind::ReleaseFailed {
+                error: error.clone(),
+            });
+            return Err(error.into());
+        }
+        let pause = clock.now().after(backoff.next(&parts.chance));
+        clock.sleep_until(pause.min(held.deadline())).await;
+    }
+}
+
+/// Abandons an owner: again and again for as long as a request of its can
+/// still be under way.
+pub(super) async fn abandon(parts: Arc<Parts>, key: Key, owner: Owner) {
+    let clock = &*parts.clock;
+    let give_up = clock.now().after(TOMBSTONE_RETENTION);
+    let mut backoff = Backoff::store();
+    loop {
+        let until = clock.now().after(CLEAN_UP_PATIENCE.max(ATTEMPT_LIMIT));
+        let Err(error) = attempt(clock, until, parts.backend.abandon(&key, owner)).await else {
+            parts
+                .observers
+                .tell(&key, owner, None, EventKind::Abandoned);
+            parts.lines.freed(&key);
+            return;
+        };
+        if !error.is_transient() || clock.now() >= give_up {
+            parts
+                .observers
+                .tell(&key, owner, None, EventKind::AbandonFailed { error });
+            return;
+        }
+        let pause = backoff.next(&parts.chance);
+        clock.sleep_until(clock.now().after(pause)).await;
+    }
+}
+
+/// As [`abandon`], but not more than a few at once: an outage in which
+/// thousands gave up must not end in a storm.
+pub(super) async fn abandon_in_turn(
+    parts: Arc<Parts>,
+    turns: Arc<Semaphore>,
+    key: Key,
+    owner: Owner,
+) {
+    // The semaphore is never closed.
+    let _turn = turns.acquire_owned().await;
+    abandon(parts, key, owner).await;
+}
