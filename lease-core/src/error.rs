@@ -4,6 +4,7 @@
 //! a waiter's time is up. An outcome that is **unknown** is a case of its own,
 //! never folded into failure: the request may have taken effect.
 
+use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
@@ -108,6 +109,13 @@ pub enum InvalidInput {
     /// The store's URL cannot be used.
     #[error("{0}")]
     Url(String),
+}
+
+/// A [`Key`] is a valid key.
+impl From<Infallible> for InvalidInput {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
 }
 
 /// What kind of failure a store's answer, or its silence, was.
