@@ -328,13 +328,13 @@ impl Lease {
     /// Releases the key and says how that ended.
     ///
     /// Nothing is renewed from the call on. A request that fails or stays
-    /// unanswered is repeated until the deadline; after that the key is free
-    /// by its expiry anyway.
+    /// unanswered is repeated for one TTL; after that the key is free by its
+    /// expiry anyway.
     ///
     /// # Errors
     /// [`Error::Lost`] when the store's first answer is that the grant was not
     /// live: the lease had been lost before. [`Error::Store`] when no answer
-    /// came until the deadline.
+    /// came in that time, or the store refuses.
     ///
     /// # Cancel safety
     /// Dropping the future does not stop the release: it goes on in the

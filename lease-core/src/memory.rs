@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::backend::{
     AcquireOutcome, AcquireRequest, FenceWhen, KeyState, LeaseBackend, ReleaseOutcome,
@@ -50,7 +50,8 @@ struct Shared {
 
 struct State {
     table: Table,
-    watchers: HashMap<Key, watch::Sender<()>>,
+    /// In the order in which they came, and woken in that order.
+    watchers: HashMap<Key, Vec<Arc<Notify>>>,
 }
 
 impl MemoryStore {
@@ -121,11 +122,38 @@ impl MemoryStore {
 
 impl State {
     fn wake(&mut self, key: &Key) {
-        if let Some(watchers) = self.watchers.get(key)
-            && watchers.send(()).is_err()
-        {
-            self.watchers.remove(key);
+        for watcher in self.watchers.get(key).into_iter().flatten() {
+            watcher.notify_one();
         }
+    }
+
+    fn watch(&mut self, key: &Key) -> Arc<Notify> {
+        let watcher = Arc::new(Notify::new());
+        let watchers = self.watchers.entry(key.clone()).or_default();
+        watchers.push(Arc::clone(&watcher));
+        watcher
+    }
+
+    fn unwatch(&mut self, key: &Key, watcher: &Arc<Notify>) {
+        if let Some(watchers) = self.watchers.get_mut(key) {
+            watchers.retain(|other| !Arc::ptr_eq(other, watcher));
+            if watchers.is_empty() {
+                self.watchers.remove(key);
+            }
+        }
+    }
+}
+
+/// One subscription; dropping it ends it.
+struct Watcher {
+    store: MemoryStore,
+    key: Key,
+    hint: Arc<Notify>,
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.store.state().unwatch(&self.key, &self.hint);
     }
 }
 
@@ -222,17 +250,14 @@ impl LeaseBackend for MemoryStore {
     }
 
     async fn watch(&self, key: &Key) -> Result<BoxStream<'static, ()>, StoreError> {
-        let mut state = self.state();
-        // Those that nobody listens to any more would pile up, one for every
-        // key that was ever waited for.
-        state.watchers.retain(|_, sender| !sender.is_closed());
-        let receiver = state
-            .watchers
-            .entry(key.clone())
-            .or_insert_with(|| watch::channel(()).0)
-            .subscribe();
-        Ok(stream::unfold(receiver, |mut receiver| async move {
-            receiver.changed().await.ok().map(|()| ((), receiver))
+        let watcher = Watcher {
+            store: self.clone(),
+            key: key.clone(),
+            hint: self.state().watch(key),
+        };
+        Ok(stream::unfold(watcher, |watcher| async move {
+            watcher.hint.notified().await;
+            Some(((), watcher))
         })
         .boxed())
     }

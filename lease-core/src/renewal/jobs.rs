@@ -70,7 +70,7 @@ pub(super) async fn renew(
     }
 }
 
-/// Releases a grant: again and again until its deadline.
+/// Releases a grant: again and again until it cannot be live any more.
 pub(super) async fn release(parts: &Parts, held: &Held) -> Result<Released, Error> {
     let ended = match held.lost() {
         // The store's own word: there is nothing to free.
@@ -85,6 +85,9 @@ async fn released(parts: &Parts, held: &Held) -> Result<Released, Error> {
     let clock = &*parts.clock;
     let mut backoff = Backoff::renewal(held.ttl);
     let patience = (held.ttl.get() / 6).clamp(CLEAN_UP_PATIENCE, ATTEMPT_LIMIT);
+    // Not the deadline: a renewal whose reply was lost may have made the grant
+    // last longer than its holder believed, but not longer than this.
+    let over = held.deadline().max(clock.now().after(held.ttl.get()));
     let mut unanswered = false;
     loop {
         let until = clock.now().after(patience);
@@ -106,14 +109,14 @@ async fn released(parts: &Parts, held: &Held) -> Result<Released, Error> {
             Err(error) => error,
         };
         unanswered |= error.is_unknown_outcome();
-        if !error.is_transient() || clock.now() >= held.deadline() {
+        if !error.is_transient() || clock.now() >= over {
             held.tell(EventKind::ReleaseFailed {
                 error: error.clone(),
             });
             return Err(error.into());
         }
         let pause = clock.now().after(backoff.next(&parts.chance));
-        clock.sleep_until(pause.min(held.deadline())).await;
+        clock.sleep_until(pause.min(over)).await;
     }
 }
 

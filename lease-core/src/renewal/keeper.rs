@@ -404,9 +404,10 @@ impl Entry {
     }
 
     fn failed(&mut self, error: StoreError, sent: Moment, now: Moment, pause: Duration) {
-        self.tell_failed(error, now);
-        // An older attempt's failure changes nothing for the one under way.
+        // An older attempt was told of when the next one went out beside it,
+        // and changes nothing for that.
         if sent == self.sent {
+            self.tell_failed(error, now);
             self.unanswered = false;
             self.next = now.after(pause);
         }
