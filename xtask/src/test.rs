@@ -1,0 +1,87 @@
+//! The test command, the same on a developer's machine and in CI.
+
+use std::process::Command;
+
+use crate::house;
+use crate::shell::{cargo, exists, run as shell};
+
+/// How much of the long runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// What fits into CI.
+    Slice,
+    /// All of it.
+    Full,
+}
+
+impl Length {
+    /// Settings that the long runs read.
+    const fn environment(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Slice => &[("LEASES_SIM_SEEDS", "10000")],
+            Self::Full => &[("LEASES_SIM_SEEDS", "200000"), ("LEASES_TEST_FULL", "1")],
+        }
+    }
+}
+
+pub(crate) fn run(length: Length) -> Result<(), String> {
+    install_what_is_missing()?;
+    house::check()?;
+    let mut tests = cargo(&["test", "--workspace", "--all-features", "--no-fail-fast"]);
+    tests.envs(length.environment().iter().copied());
+    shell(&mut tests)?;
+    examples()
+}
+
+pub(crate) fn lint() -> Result<(), String> {
+    run_cargo(&["fmt", "--all", "--check"])?;
+    // As it is shipped, and with everything on.
+    run_cargo(&["clippy", "--workspace", "--", "-D", "warnings"])?;
+    let everything = ["clippy", "--workspace", "--all-targets", "--all-features"];
+    shell(cargo(&everything).args(["--", "-D", "warnings"]))?;
+    let mut docs = cargo(&["doc", "--workspace", "--no-deps", "--all-features"]);
+    shell(docs.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// Every example runs as it stands and ends well.
+fn examples() -> Result<(), String> {
+    let folder = crate::shell::root().join("examples");
+    let mut names = Vec::new();
+    let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|e| e == "rs")
+            && let Some(name) = path.file_stem()
+        {
+            names.push(name.to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    for name in names {
+        run_cargo(&[
+            "run",
+            "--quiet",
+            "-p",
+            "leases-examples",
+            "--example",
+            &name,
+        ])?;
+    }
+    Ok(())
+}
+
+/// The suites need a C compiler (for the bundled SQLite) and no server yet.
+fn install_what_is_missing() -> Result<(), String> {
+    if exists("cc") {
+        return Ok(());
+    }
+    if !exists("apt-get") {
+        return Err("no C compiler `cc`: install one (Debian: apt-get install gcc)".to_owned());
+    }
+    shell(Command::new("apt-get").args(["update", "--quiet"]))?;
+    shell(Command::new("apt-get").args(["install", "--yes", "--quiet", "gcc", "libc6-dev"]))
+}
+
+fn run_cargo(arguments: &[&str]) -> Result<(), String> {
+    shell(&mut cargo(arguments))
+}
