@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span, info_span};
 
 use crate::backend::Holder;
 use crate::client::Inner;
@@ -153,7 +154,8 @@ impl Acquire {
     /// the key.
     pub async fn acquire(self) -> Result<Lease, Error> {
         let terms = self.terms()?;
-        wait::acquire(&terms).await
+        let span = terms.span();
+        wait::acquire(&terms).instrument(span).await
     }
 
     /// Asks the store exactly once and does not wait.
@@ -167,7 +169,8 @@ impl Acquire {
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(self) -> Result<Attempt, Error> {
         let terms = self.terms()?;
-        wait::attempt_once(&terms).await
+        let span = terms.span();
+        wait::attempt_once(&terms).instrument(span).await
     }
 
     /// Acquires, runs `work` under the lease, and releases: whether the work
@@ -272,4 +275,11 @@ struct Terms {
     cancel: CancellationToken,
     max_hold: Option<Duration>,
     progress_within: Option<Duration>,
+}
+
+impl Terms {
+    fn span(&self) -> Span {
+        let store: &str = &self.inner.guarantees.store;
+        info_span!(target: "leases", "acquire", key = self.key.as_str(), store)
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
+use tracing::{Instrument, debug_span};
 
 use super::{Command, jobs};
 use crate::backend::{RenewOutcome, RenewRequest};
@@ -274,14 +275,17 @@ impl Loop {
             helds.push(Arc::clone(&entry.held));
             self.set_timer(*id);
         }
+        let store: &str = &self.parts.guarantees.store;
+        let span = debug_span!(target: "leases", "renew", store, leases = requests.len());
         let job = jobs::renew(Arc::clone(&self.parts), requests, until);
-        self.jobs.spawn(async move {
+        let job = async move {
             Done::Renewed {
                 batch: helds,
                 sent: now,
                 outcomes: job.await,
             }
-        });
+        };
+        self.jobs.spawn(job.instrument(span));
     }
 
     fn done(&mut self, done: Result<Done, tokio::task::JoinError>) {
