@@ -38,6 +38,7 @@ pub(crate) struct Held {
     lost: OnceLock<Lost>,
     signal: CancellationToken,
     over: AtomicBool,
+    given_up: AtomicBool,
     clock: Arc<dyn Clock>,
     observers: Observers,
     ends_at_deadline: bool,
@@ -74,6 +75,7 @@ impl Held {
             lost: OnceLock::new(),
             signal: CancellationToken::new(),
             over: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
             clock: Arc::clone(&inner.clock),
             observers: inner.observers.clone(),
             ends_at_deadline: inner.rules.lost_at_deadline,
@@ -124,6 +126,15 @@ impl Held {
             self.observers.held(false);
         }
         first
+    }
+
+    /// Its holder has released, dropped or detached it.
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
     }
 
     pub(crate) fn tell(&self, kind: EventKind) {

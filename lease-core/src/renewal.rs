@@ -92,6 +92,7 @@ impl Keeper {
 
     /// Stops keeping a lease, without a release.
     pub(crate) fn forget(&self, held: &Arc<Held>) {
+        held.give_up();
         self.send(Command::Forget(Arc::clone(held)));
     }
 
@@ -102,6 +103,7 @@ impl Keeper {
         held: &Arc<Held>,
     ) -> Option<oneshot::Receiver<Result<Released, Error>>> {
         let (reply, answer) = oneshot::channel();
+        held.give_up();
         self.send(Command::Release(Arc::clone(held), reply))
             .then_some(answer)
     }

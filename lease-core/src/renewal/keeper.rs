@@ -143,7 +143,7 @@ impl Loop {
 
     fn keep(&mut self, held: Arc<Held>) {
         let pace = Pace::of(held.ttl, &self.parts.chance);
-        if self.parts.closing.is_cancelled() {
+        if self.parts.closing.is_cancelled() && !held.is_given_up() {
             // Granted while the client was shut down.
             held.lose(LostReason::Shutdown);
         }
