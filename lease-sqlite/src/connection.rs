@@ -1,0 +1,192 @@
+//! Connections of the store's own: never borrowed from a pool that the
+//! application can exhaust.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use lease_core::{StoreError, StoreErrorKind};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{ConnectOptions, Connection as _, query, query_scalar};
+
+use crate::errors::{self, Phase};
+use crate::schema;
+
+/// Why something did not work.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Somebody else holds a lock; without effect, worth asking again.
+    Busy(sqlx::Error),
+    /// Asking again at once is of no use.
+    Final(StoreError),
+}
+
+impl Failure {
+    pub(crate) fn new(phase: Phase, doing: &str, error: sqlx::Error) -> Self {
+        if errors::is_busy(&error) {
+            Self::Busy(error)
+        } else {
+            Self::Final(errors::classify(phase, doing, error))
+        }
+    }
+
+    /// The caller's error once it waits no longer.
+    pub(crate) fn into_error(self, waited: Duration) -> StoreError {
+        match self {
+            Self::Busy(error) => StoreError::with_source(
+                StoreErrorKind::Unavailable,
+                format!(
+                    "another connection held the database's lock for {waited:?}; look for a long \
+                     write transaction or an EXCLUSIVE lock, or raise busy_wait"
+                ),
+                error,
+            ),
+            Self::Final(error) => error,
+        }
+    }
+}
+
+/// A pause between two tries for a lock: short, since SQLite's own growing
+/// pauses starve, and random, so that many processes do not march in step.
+pub(crate) async fn pause() {
+    tokio::time::sleep(Duration::from_micros(rand::random_range(500..5_000))).await;
+}
+
+/// An open connection and the file that it has open.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) db: SqliteConnection,
+    file: Option<FileId>,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Writer,
+    Reader,
+}
+
+impl Connection {
+    /// Opens the file, makes what is missing, and waits for locks until
+    /// `give_up_at`.
+    pub(crate) async fn open(
+        path: &Path,
+        role: Role,
+        give_up_at: Instant,
+    ) -> Result<Self, StoreError> {
+        let started = Instant::now();
+        loop {
+            match Self::try_open(path, role).await {
+                Ok(connection) => return Ok(connection),
+                Err(Failure::Busy(_)) if Instant::now() < give_up_at => pause().await,
+                Err(failure) => return Err(failure.into_error(started.elapsed())),
+            }
+        }
+    }
+
+    /// As [`open`](Self::open), without waiting for anybody's lock.
+    pub(crate) async fn try_open(path: &Path, role: Role) -> Result<Self, Failure> {
+        check_place(path)?;
+        let doing = format!("opening {path:?}");
+        let db = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(true)
+            .busy_timeout(Duration::ZERO)
+            .thread_name(|id| format!("lease-sqlite-{id}"))
+            .disable_statement_logging()
+            .connect()
+            .await
+            .map_err(|e| Failure::new(Phase::NoEffect, &doing, e))?;
+        let mut connection = Self {
+            db,
+            file: FileId::of(path),
+        };
+        match prepare(&mut connection.db, role, &doing).await {
+            Ok(()) => Ok(connection),
+            Err(failure) => {
+                connection.close().await;
+                Err(failure)
+            }
+        }
+    }
+
+    /// Whether `path` still names the file that this connection has open.
+    /// After somebody deleted or replaced it, others lease in another file.
+    pub(crate) fn is_of(&self, path: &Path) -> bool {
+        self.file == FileId::of(path)
+    }
+
+    /// Closes it, which rolls back whatever is open.
+    pub(crate) async fn close(self) {
+        if let Err(error) = self.db.close().await {
+            tracing::debug!(%error, "closing a connection failed");
+        }
+    }
+}
+
+/// Tells the usual mistakes apart, which to SQLite all are "unable to open".
+fn check_place(path: &Path) -> Result<(), Failure> {
+    let refuse = |words: String| Err(Failure::Final(StoreError::refusing(words)));
+    if path.is_dir() {
+        return refuse(format!("{path:?} is a folder; name a file in it"));
+    }
+    match path.parent() {
+        Some(folder) if !folder.is_dir() => refuse(format!(
+            "the folder {folder:?} of the database does not exist; create it"
+        )),
+        _ => Ok(()),
+    }
+}
+
+async fn prepare(db: &mut SqliteConnection, role: Role, doing: &str) -> Result<(), Failure> {
+    let failed = |error| Failure::new(Phase::NoEffect, doing, error);
+    // Looks before it changes anything: a foreign file stays as it is.
+    let complete = schema::check(db).await?;
+    // SQLite does not wait for locks here, whatever its busy timeout.
+    let mode: String = query_scalar("PRAGMA journal_mode = WAL")
+        .fetch_one(&mut *db)
+        .await
+        .map_err(failed)?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Err(Failure::Final(StoreError::refusing(format!(
+            "the database cannot be switched to write-ahead logging (it stays in {mode:?} mode); \
+             put it on a local file system with shared memory"
+        ))));
+    }
+    // A grant is on the disk before it is answered; `fullfsync` says so to
+    // systems whose fsync alone does not mean it.
+    for pragma in [
+        "PRAGMA synchronous = FULL",
+        "PRAGMA fullfsync = ON",
+        "PRAGMA checkpoint_fullfsync = ON",
+    ] {
+        query(pragma).execute(&mut *db).await.map_err(failed)?;
+    }
+    if !complete {
+        schema::create(db).await?;
+    }
+    if role == Role::Reader {
+        query("PRAGMA query_only = ON")
+            .execute(&mut *db)
+            .await
+            .map_err(failed)?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileId(u64, u64);
+
+impl FileId {
+    #[cfg(unix)]
+    fn of(path: &Path) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata(path)
+            .ok()
+            .map(|file| Self(file.dev(), file.ino()))
+    }
+
+    #[cfg(not(unix))]
+    fn of(_path: &Path) -> Option<Self> {
+        None
+    }
+}

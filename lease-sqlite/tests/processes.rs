@@ -1,0 +1,292 @@
+//! What holds between processes: each child is this test program again, in a
+//! role that an environment variable names.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use futures_util::StreamExt;
+use lease_core::{AcquireOutcome, LeaseBackend, ReleaseOutcome};
+use lease_sqlite::SqliteStore;
+use lease_sqlite::sqlx;
+use std::io::{BufRead, BufReader};
+use support::*;
+
+const ROLE: &str = "LEASE_SQLITE_TEST_ROLE";
+const FILE: &str = "LEASE_SQLITE_TEST_FILE";
+const KEYS: [&str; 3] = ["one", "two", "three"];
+
+/// Not a test in itself: what a child process runs.
+#[tokio::test]
+async fn child() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    let path = PathBuf::from(std::env::var(FILE).unwrap());
+    match role.as_str() {
+        "open" => open_once(&path).await,
+        "hammer" => hammer(&path).await,
+        "release" => release_on_demand(&path).await,
+        other => panic!("no role {other:?}"),
+    }
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "@ {line}").unwrap();
+    out.flush().unwrap();
+}
+
+fn hear() -> bool {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap() > 0
+}
+
+async fn open_once(path: &Path) {
+    say("up");
+    hear();
+    let store = SqliteStore::open(path).await.unwrap();
+    let own = request(&format!("process/{}", std::process::id()), 60_000);
+    granted(store.acquire(&own).await.unwrap());
+    say("opened");
+    hear();
+}
+
+/// Takes and gives back keys until it is killed; logs every token it got.
+async fn hammer(path: &Path) {
+    let store = SqliteStore::open(path).await.unwrap();
+    let mut log = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(path.with_extension("log"))
+        .unwrap();
+    for n in std::process::id() as usize.. {
+        let name = KEYS[n % KEYS.len()];
+        let mine = request(name, 80);
+        let Ok(AcquireOutcome::Granted(got)) = store.acquire(&mine).await else {
+            continue;
+        };
+        let line = format!("{} {name} {}\n", std::process::id(), got.token);
+        log.write_all(line.as_bytes()).unwrap();
+        match n % 5 {
+            0 => {} // Left to expire.
+            1 => store.abandon(&mine.key, mine.owner).await.unwrap(),
+            2 => drop(store.renew(&renewal(&mine, got.token)).await),
+            _ => drop(store.release(&mine.key, mine.owner, got.token).await),
+        }
+    }
+}
+
+/// Holds "k", releases it when told, says when, and takes it again.
+async fn release_on_demand(path: &Path) {
+    let store = SqliteStore::open(path).await.unwrap();
+    loop {
+        let mine = request("k", 60_000);
+        let token = granted(store.acquire(&mine).await.unwrap()).token;
+        say("held");
+        if !hear() {
+            return;
+        }
+        let released = store.release(&mine.key, mine.owner, token).await.unwrap();
+        say(&now_us().to_string());
+        assert_eq!(released, ReleaseOutcome::Released);
+        if !hear() {
+            return;
+        }
+    }
+}
+
+fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_micros()).unwrap()
+}
+
+/// A child that is killed when it goes out of scope, whatever the test does.
+struct Process {
+    child: Child,
+    stdin: ChildStdin,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start(role: &str, path: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["child", "--exact", "--nocapture"])
+            .env(ROLE, role)
+            .env(FILE, path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            stdin: child.stdin.take().unwrap(),
+            lines: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        }
+    }
+
+    fn tell(&mut self) {
+        self.stdin.write_all(b"\n").unwrap();
+    }
+
+    /// What the child says next.
+    fn says(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            let read = self.lines.read_line(&mut line).unwrap();
+            assert!(read > 0, "the child ended: {:?}", self.child.wait());
+            // The harness writes "test child ... " before it, without a newline.
+            if let Some((_, said)) = line.trim_end().split_once("@ ") {
+                return said.to_owned();
+            }
+        }
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn forty_processes_open_a_database_that_is_not_there_yet() {
+    for round in 0..3 {
+        let folder = Folder::new();
+        let path = folder.file("new.db");
+        let mut all: Vec<_> = (0..40).map(|_| Process::start("open", &path)).collect();
+        all.iter_mut().for_each(|p| assert_eq!(p.says(), "up"));
+        let started = Instant::now();
+        all.iter_mut().for_each(Process::tell);
+        all.iter_mut().for_each(|p| assert_eq!(p.says(), "opened"));
+        println!("round {round}: 40 up after {:?}", started.elapsed());
+        let store = SqliteStore::open(&path).await.unwrap();
+        assert_eq!(store.list("process/").count().await, 40);
+    }
+}
+
+fn logged(path: &Path) -> BTreeMap<String, Vec<(u32, u64)>> {
+    let mut by_key: BTreeMap<String, Vec<(u32, u64)>> = BTreeMap::new();
+    let log = std::fs::read_to_string(path.with_extension("log")).unwrap_or_default();
+    for line in log.lines() {
+        let words: Vec<_> = line.split(' ').collect();
+        by_key
+            .entry(words[1].to_owned())
+            .or_default()
+            .push((words[0].parse().unwrap(), words[2].parse().unwrap()));
+    }
+    by_key
+}
+
+#[tokio::test]
+async fn tokens_rise_although_every_process_is_killed_again_and_again() {
+    let folder = Folder::new();
+    let path = folder.file("killed.db");
+    for round in 0..12_u64 {
+        let before: usize = logged(&path).values().map(Vec::len).sum();
+        let all: Vec<_> = (0..5).map(|_| Process::start("hammer", &path)).collect();
+        let started = Instant::now();
+        // In mid-load: once enough was granted, and a different while later.
+        while logged(&path).values().map(Vec::len).sum::<usize>() < before + 30 {
+            assert!(started.elapsed() < Duration::from_secs(20), "no progress");
+            std::thread::sleep(Duration::from_millis(3 + round));
+        }
+        all.into_iter().for_each(Process::kill);
+
+        let store = SqliteStore::open(&path).await.unwrap();
+        for (name, seen) in logged(&path) {
+            // The dead holder's TTL is waited out, no more.
+            let free = until(&store, &name, |s| s.holder.is_none()).await;
+            let highest = seen.iter().map(|(_, token)| *token).max().unwrap();
+            assert!(free.high_water.unwrap() >= token(highest));
+            let mine = request(&name, 60_000);
+            let got = granted(store.acquire(&mine).await.unwrap()).token;
+            assert!(got > token(highest), "{name}: {got} after {highest}");
+            let released = store.release(&mine.key, mine.owner, got).await.unwrap();
+            assert_eq!(released, ReleaseOutcome::Released);
+        }
+    }
+    let mut grants = 0;
+    for (name, seen) in logged(&path) {
+        grants += seen.len();
+        let mut tokens: Vec<_> = seen.iter().map(|(_, token)| *token).collect();
+        tokens.sort_unstable();
+        let count = tokens.len();
+        tokens.dedup();
+        assert_eq!(tokens.len(), count, "{name}: a token was granted twice");
+        let mut last: BTreeMap<u32, u64> = BTreeMap::new();
+        for (process, token) in seen {
+            assert!(
+                last.insert(process, token) < Some(token),
+                "{name}: not rising"
+            );
+        }
+    }
+    println!("{grants} grants over 12 rounds of kill -9");
+    let answer: String = sqlx::query_scalar("PRAGMA integrity_check")
+        .fetch_one(&mut raw(&path).await)
+        .await
+        .unwrap();
+    assert_eq!(answer, "ok");
+}
+
+#[tokio::test]
+async fn forty_processes_on_three_keys_all_get_their_turn() {
+    let folder = Folder::new();
+    let path = folder.file("busy.db");
+    let all: Vec<_> = (0..40).map(|_| Process::start("hammer", &path)).collect();
+    let started = Instant::now();
+    loop {
+        let mut turns: BTreeMap<u32, usize> = BTreeMap::new();
+        for (process, _) in logged(&path).into_values().flatten() {
+            *turns.entry(process).or_default() += 1;
+        }
+        if turns.len() == all.len() {
+            println!("all 40 had a turn after {:?}: {turns:?}", started.elapsed());
+            break;
+        }
+        assert!(
+            started.elapsed() < Duration::from_secs(60),
+            "starved: {turns:?}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    all.into_iter().for_each(Process::kill);
+}
+
+#[tokio::test]
+async fn a_waiter_hears_of_a_release_in_another_process_within_50_ms() {
+    let folder = Folder::new();
+    let path = folder.file("watched.db");
+    let store = SqliteStore::open(&path).await.unwrap();
+    let mut holder = Process::start("release", &path);
+    let mut late_us = Vec::new();
+    let mut hints = store.watch(&key("k")).await.unwrap();
+    for _ in 0..11 {
+        assert_eq!(holder.says(), "held");
+        // Hints from before it was taken again are spurious, and allowed.
+        while let Ok(Some(())) = tokio::time::timeout(Duration::from_millis(60), hints.next()).await
+        {
+        }
+        holder.tell();
+        let hint = tokio::time::timeout(Duration::from_secs(10), hints.next());
+        assert_eq!(hint.await.unwrap(), Some(()));
+        let heard_us = now_us();
+        let released_us: u64 = holder.says().parse().unwrap();
+        late_us.push(heard_us.saturating_sub(released_us));
+        holder.tell();
+    }
+    late_us.sort_unstable();
+    println!("hints came after (in microseconds): {late_us:?}");
+    assert!(late_us[late_us.len() / 2] <= 50_000, "{late_us:?}");
+}
