@@ -19,8 +19,6 @@ pub(crate) struct Wanted {
     pub(crate) keys: BTreeSet<Key>,
     pub(crate) owners: HashSet<Owner>,
     pub(crate) resources: BTreeSet<Key>,
-    /// Whether to make a write without a change.
-    pub(crate) probe: bool,
 }
 
 pub(crate) trait Request: fmt::Debug + Send + 'static {
@@ -211,11 +209,10 @@ pub(crate) struct Probe;
 impl Request for Probe {
     type Outcome = ();
 
-    fn want(&self, wanted: &mut Wanted) {
-        wanted.probe = true;
-    }
+    fn want(&self, _wanted: &mut Wanted) {}
 
-    fn decide(&self, _table: &mut Table) -> Result<(), StoreError> {
+    fn decide(&self, table: &mut Table) -> Result<(), StoreError> {
+        table.probe = true;
         Ok(())
     }
 }

@@ -14,21 +14,44 @@ pub(crate) const CLOCK_STEP_US: i64 = 1_000;
 
 pub(crate) const NOW: &str = concat!("SELECT ", now_us!());
 
-/// The rows of the keys in a JSON array. `CROSS JOIN` keeps the array the
-/// outer loop, so that each key is one look into the primary key.
-pub(crate) const LOAD_KEYS: &str = "\
-    SELECT k.key, k.mark, k.owner, k.token, k.label, k.granted_us, k.expires_us, k.standing \
-    FROM json_each(?1) AS j CROSS JOIN lease_keys AS k ON k.key = j.value";
+/// The clock, and the rows that belong to three JSON arrays: keys, owners in
+/// hexadecimal digits, resources. The first column tells them apart, see
+/// [`Kind`]. `CROSS JOIN` keeps the array the outer loop, so that each item is
+/// one look into a primary key.
+macro_rules! look {
+    () => {
+        concat!(
+            "SELECT 0 AS kind, ",
+            now_us!(),
+            " AS now_us; \
+             SELECT 1 AS kind, k.key, k.mark, k.owner, k.token, k.label, k.granted_us, \
+                 k.expires_us, k.standing \
+             FROM json_each(?1) AS j CROSS JOIN lease_keys AS k ON k.key = j.value; \
+             SELECT 2 AS kind, t.owner, t.reason, t.until_us \
+             FROM json_each(?2) AS j CROSS JOIN lease_tombstones AS t ON t.owner = unhex(j.value); \
+             SELECT 3 AS kind, g.resource, g.token \
+             FROM json_each(?3) AS j CROSS JOIN lease_gate AS g ON g.resource = j.value"
+        )
+    };
+}
 
-/// The tombstones of the owners in a JSON array of hexadecimal digits.
-pub(crate) const LOAD_TOMBSTONES: &str = "\
-    SELECT t.owner, t.reason, t.until_us \
-    FROM json_each(?1) AS j CROSS JOIN lease_tombstones AS t ON t.owner = unhex(j.value)";
+/// What a row of a look is.
+pub(crate) struct Kind;
 
-/// The admitted tokens of the resources in a JSON array.
-pub(crate) const LOAD_GATE: &str = "\
-    SELECT g.resource, g.token \
-    FROM json_each(?1) AS j CROSS JOIN lease_gate AS g ON g.resource = j.value";
+impl Kind {
+    pub(crate) const CLOCK: i64 = 0;
+    pub(crate) const KEY: i64 = 1;
+    pub(crate) const TOMBSTONE: i64 = 2;
+    pub(crate) const ADMITTED: i64 = 3;
+}
+
+/// Takes the write lock and looks, all in one trip to the connection's thread:
+/// the fewer trips while the lock is held, the less others wait. The clock is
+/// asked after the lock is held.
+pub(crate) const LOCK_AND_LOOK: &str = concat!("BEGIN IMMEDIATE; ", look!());
+
+/// Looks at one state of the database without any lock that others wait for.
+pub(crate) const LOOK: &str = concat!("BEGIN; ", look!(), "; COMMIT");
 
 pub(crate) const STORE_KEYS: &str = "\
     INSERT INTO lease_keys \

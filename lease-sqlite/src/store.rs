@@ -1,5 +1,6 @@
 //! The store: a client of one database file.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -92,6 +93,7 @@ impl SqliteStore {
             retention_us: i64::try_from(retention).unwrap_or(i64::MAX),
             watchers: Arc::clone(&watchers),
             jobs: writer_jobs,
+            seen_held: HashSet::new(),
         };
         let serve_reads = Reader {
             path: options.path.clone(),

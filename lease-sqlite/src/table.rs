@@ -51,6 +51,12 @@ impl<T: Clone + PartialEq> Slot<T> {
         }
     }
 
+    fn undo(&mut self) {
+        if self.changed().is_some() {
+            self.now.clone_from(&self.loaded);
+        }
+    }
+
     fn get(&mut self) -> Result<&mut Option<T>, StoreError> {
         match &self.garbage {
             Some(garbage) => Err(garbage.clone()),
@@ -87,6 +93,10 @@ pub(crate) struct Table {
     pub(crate) gate: BTreeMap<Key, Slot<Token>>,
     /// Keys that became free.
     pub(crate) freed: Vec<Key>,
+    /// Keys that were found held.
+    pub(crate) held: Vec<Key>,
+    /// Whether to make a write without a change.
+    pub(crate) probe: bool,
 }
 
 impl Table {
@@ -110,6 +120,7 @@ impl Table {
             && grant.blocks(now_us)
         {
             if grant.owner != request.owner {
+                self.held.push(request.key.clone());
                 return Ok(AcquireOutcome::Held(grant.holder(now_us)));
             }
             if grant.standing == Standing::Revoked {
@@ -264,6 +275,23 @@ impl Table {
                 Ok(Ok(()))
             }
         }
+    }
+
+    /// Whether there is nothing to write.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        !self.probe
+            && self.changed_keys().next().is_none()
+            && self.changed_tombstones().next().is_none()
+            && self.changed_gate().next().is_none()
+    }
+
+    /// Makes it again what was loaded.
+    pub(crate) fn undo(&mut self) {
+        self.keys.values_mut().for_each(Slot::undo);
+        self.tombstones.values_mut().for_each(Slot::undo);
+        self.gate.values_mut().for_each(Slot::undo);
+        self.freed.clear();
+        self.probe = false;
     }
 
     pub(crate) fn changed_keys(&self) -> impl Iterator<Item = (&Key, &KeyRow)> {

@@ -5,13 +5,14 @@
 //! Requests that come in while a transaction is being committed share the next
 //! one, and its one flush to the disk.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lease_core::{Key, StoreError, Token};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
-use sqlx::{Row as _, query, query_scalar};
+use sqlx::{Row as _, query};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::connection::{Connection, Failure, Role, pause};
@@ -19,12 +20,16 @@ use crate::errors::{Phase, classify, spoils_connection};
 use crate::json::Array;
 use crate::request::{Job, Wanted};
 use crate::row::{KeyRow, owner, token};
-use crate::sql;
+use crate::sql::{self, Kind};
 use crate::table::{Buried, Slot, Table, Tombstone};
 use crate::watch::Watchers;
 
 /// The most requests in one transaction.
 const BATCH: usize = 512;
+/// While the lock is not to be had, every how many tries to look without it.
+const LOOK_EVERY: u32 = 8;
+/// How many keys that were found held are kept in mind.
+const SEEN_HELD: usize = 1_024;
 /// Tombstones forgotten for each one added: more than one, so that they do not
 /// pile up, and few, so that no transaction is slow.
 const PURGE_PER_TOMBSTONE: i64 = 4;
@@ -38,6 +43,8 @@ pub(crate) struct Writer {
     pub(crate) retention_us: i64,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) jobs: mpsc::Receiver<Box<dyn Job>>,
+    /// Keys that the last one to ask for them found held.
+    pub(crate) seen_held: HashSet<Key>,
 }
 
 impl Writer {
@@ -62,29 +69,38 @@ impl Writer {
 
     async fn serve(&mut self, mut batch: Batch, connection: &mut Option<Connection>) {
         let started = Instant::now();
-        loop {
+        let mut refused = 0_u32;
+        let table = loop {
             self.fill(&mut batch);
+            self.leave_replaced(connection).await;
+            // Those who wait for a held key, and everybody while somebody else
+            // writes for long.
+            if (self.expects_held(&batch) || refused % LOOK_EVERY == 1)
+                && let Some(open) = connection
+            {
+                self.answer_by_reading(&mut open.db, &mut batch).await;
+            }
             if batch.is_empty() {
                 return;
             }
-            match self.begin(connection).await {
-                Ok(()) => break,
+            match self.begin(connection, &batch).await {
+                Ok(table) => break table,
                 Err(Failure::Busy(error)) => {
+                    refused = refused.saturating_add(1);
                     give_up(&mut batch, started, error);
                     pause().await;
                 }
                 Err(failure) => return answer(batch, Some(failure.into_error(Duration::ZERO))),
             }
-        }
-        // Those that came while we waited for the lock.
-        self.fill(&mut batch);
+        };
         let Some(open) = connection.as_mut() else {
             return;
         };
-        match transact(&mut open.db, &mut batch, self.retention_us).await {
-            Ok(freed) => {
+        match transact(&mut open.db, &mut batch, table).await {
+            Ok(table) => {
                 answer(batch, None);
-                freed.iter().for_each(|key| self.watchers.wake(key));
+                table.freed.iter().for_each(|key| self.watchers.wake(key));
+                self.expect_held(table.held);
             }
             Err(Broken { error, reusable }) => {
                 let rolled_back = reusable && rollback(&mut open.db).await;
@@ -94,6 +110,47 @@ impl Writer {
                 answer(batch, Some(error));
             }
         }
+    }
+
+    /// Whether a key of the batch was found held when it was last asked for;
+    /// that is then forgotten.
+    fn expects_held(&mut self, batch: &Batch) -> bool {
+        if self.seen_held.is_empty() {
+            return false;
+        }
+        let wanted = wanted(batch);
+        let expected = wanted.keys.iter().filter(|key| self.seen_held.remove(*key));
+        expected.count() > 0
+    }
+
+    fn expect_held(&mut self, held: Vec<Key>) {
+        // Only a hint for speed: so many waiters have other troubles.
+        if self.seen_held.len() > SEEN_HELD {
+            self.seen_held.clear();
+        }
+        self.seen_held.extend(held);
+    }
+
+    /// Answers those that would change nothing, by a look that needs no lock:
+    /// a waiter whose key is held does not queue behind other writers to learn
+    /// it, nor do they behind it.
+    async fn answer_by_reading(&mut self, db: &mut SqliteConnection, batch: &mut Batch) {
+        let looked = look(db, sql::LOOK, &wanted(batch), self.retention_us).await;
+        // What cannot be read now is asked again with the lock held.
+        let Ok(mut table) = looked else {
+            rollback(db).await;
+            return;
+        };
+        for mut job in std::mem::take(batch) {
+            job.decide(&mut table);
+            if table.is_unchanged() {
+                job.answer(None);
+            } else {
+                table.undo();
+                batch.push(job);
+            }
+        }
+        self.expect_held(table.held);
     }
 
     /// Takes in what is waiting, and drops what nobody waits for any more.
@@ -108,28 +165,36 @@ impl Writer {
         }
     }
 
-    async fn begin(&self, connection: &mut Option<Connection>) -> Result<(), Failure> {
+    /// Drops the connection if its file was deleted or replaced.
+    async fn leave_replaced(&self, connection: &mut Option<Connection>) {
         if let Some(open) = connection.take_if(|open| !open.is_of(&self.path)) {
             tracing::warn!(path = ?self.path, "the database file was replaced; opening it anew");
             open.close().await;
         }
+    }
+
+    /// Takes the write lock and loads what the batch needs.
+    async fn begin(
+        &self,
+        connection: &mut Option<Connection>,
+        batch: &Batch,
+    ) -> Result<Table, Failure> {
         let open = match connection {
             Some(open) => open,
             None => connection.insert(Connection::try_open(&self.path, Role::Writer).await?),
         };
-        match query("BEGIN IMMEDIATE").execute(&mut open.db).await {
-            Ok(_) => Ok(()),
+        let wanted = wanted(batch);
+        match look(&mut open.db, sql::LOCK_AND_LOOK, &wanted, self.retention_us).await {
+            Ok(table) => Ok(table),
             Err(error) => {
-                if spoils_connection(&error)
+                let failure = Failure::new(Phase::NoEffect, "beginning a transaction", error);
+                // Whatever state it is in, a new one is in none.
+                if matches!(failure, Failure::Final(_))
                     && let Some(spoilt) = connection.take()
                 {
                     spoilt.close().await;
                 }
-                Err(Failure::new(
-                    Phase::NoEffect,
-                    "beginning a transaction",
-                    error,
-                ))
+                Err(failure)
             }
         }
     }
@@ -170,100 +235,94 @@ impl Broken {
     }
 }
 
-/// Decides the whole batch inside the open transaction and ends it. Gives the
-/// keys that became free.
+fn wanted(batch: &Batch) -> Wanted {
+    let mut wanted = Wanted::default();
+    batch.iter().for_each(|job| job.want(&mut wanted));
+    wanted
+}
+
+/// Decides the whole batch inside the open transaction and ends it.
 async fn transact(
     db: &mut SqliteConnection,
     batch: &mut Batch,
-    retention_us: i64,
-) -> Result<Vec<Key>, Broken> {
-    let mut wanted = Wanted::default();
-    batch.iter().for_each(|job| job.want(&mut wanted));
-    let mut table = load(db, &wanted, retention_us)
-        .await
-        .map_err(Broken::at(Phase::NoEffect, "reading leases"))?;
+    mut table: Table,
+) -> Result<Table, Broken> {
     batch.iter_mut().for_each(|job| job.decide(&mut table));
-    let changed = store(db, &table, wanted.probe)
-        .await
-        .map_err(Broken::at(Phase::NoEffect, "writing leases"))?;
-    if changed {
-        query("COMMIT")
-            .execute(db)
-            .await
-            .map_err(Broken::at(Phase::Commit, "committing"))?;
-    } else {
+    if table.is_unchanged() {
         query("ROLLBACK")
             .execute(db)
             .await
             .map_err(Broken::at(Phase::NoEffect, "ending a look at leases"))?;
+        return Ok(table);
     }
-    Ok(table.freed)
+    store(db, &table)
+        .await
+        .map_err(Broken::at(Phase::NoEffect, "writing leases"))?;
+    query("COMMIT")
+        .execute(db)
+        .await
+        .map_err(Broken::at(Phase::Commit, "committing"))?;
+    Ok(table)
 }
 
 async fn rollback(db: &mut SqliteConnection) -> bool {
     query("ROLLBACK").execute(db).await.is_ok()
 }
 
-async fn load(
+/// Loads what is wanted by one of the looks.
+async fn look(
     db: &mut SqliteConnection,
+    sql: &'static str,
     wanted: &Wanted,
     retention_us: i64,
 ) -> Result<Table, sqlx::Error> {
-    // The first statement after the lock is held: no wait makes it stale.
+    let (mut keys, mut owners, mut resources) = (Array::new(), Array::new(), Array::new());
+    for key in &wanted.keys {
+        keys.text(key.as_str());
+    }
+    for owner in &wanted.owners {
+        owners.text(&owner.to_string());
+    }
+    for resource in &wanted.resources {
+        resources.text(resource.as_str());
+    }
+    let rows = query(sql)
+        .bind(keys.finish())
+        .bind(owners.finish())
+        .bind(resources.finish())
+        .fetch_all(db)
+        .await?;
     let mut table = Table {
-        now_us: query_scalar(sql::NOW).fetch_one(&mut *db).await?,
         retention_us,
         ..Table::default()
     };
-    let mut keys = Array::new();
-    wanted.keys.iter().for_each(|key| {
-        keys.text(key.as_str());
-    });
-    for row in rows(db, sql::LOAD_KEYS, keys).await? {
-        let key: String = row.try_get("key")?;
-        // It was asked for by its bytes, so it is a key.
-        if let Ok(name) = Key::new(&key) {
-            table
-                .keys
-                .insert(name, Slot::loaded(KeyRow::read(&key, &row)));
-        }
-    }
-    let mut owners = Array::new();
-    wanted.owners.iter().for_each(|owner| {
-        owners.text(&owner.to_string());
-    });
-    for row in rows(db, sql::LOAD_TOMBSTONES, owners).await? {
-        let bytes: Vec<u8> = row.try_get("owner")?;
-        if let Ok(owner) = owner(bytes) {
-            table
-                .tombstones
-                .insert(owner, Slot::loaded(tombstone(&row)));
-        }
-    }
-    let mut resources = Array::new();
-    wanted.resources.iter().for_each(|resource| {
-        resources.text(resource.as_str());
-    });
-    for row in rows(db, sql::LOAD_GATE, resources).await? {
-        let resource: String = row.try_get("resource")?;
-        if let Ok(name) = Key::new(&resource) {
-            table
-                .gate
-                .insert(name, Slot::loaded(admitted(&resource, &row)));
+    for row in &rows {
+        match row.try_get("kind")? {
+            Kind::CLOCK => table.now_us = row.try_get("now_us")?,
+            Kind::KEY => {
+                let key: String = row.try_get("key")?;
+                // It was asked for by its bytes, so it is a key.
+                if let Ok(name) = Key::new(&key) {
+                    let slot = Slot::loaded(KeyRow::read(&key, row));
+                    table.keys.insert(name, slot);
+                }
+            }
+            Kind::TOMBSTONE => {
+                if let Ok(owner) = owner(row.try_get("owner")?) {
+                    table.tombstones.insert(owner, Slot::loaded(tombstone(row)));
+                }
+            }
+            Kind::ADMITTED => {
+                let resource: String = row.try_get("resource")?;
+                if let Ok(name) = Key::new(&resource) {
+                    let slot = Slot::loaded(admitted(&resource, row));
+                    table.gate.insert(name, slot);
+                }
+            }
+            other => return Err(sqlx::Error::Protocol(format!("a row of kind {other}"))),
         }
     }
     Ok(table)
-}
-
-async fn rows(
-    db: &mut SqliteConnection,
-    sql: &'static str,
-    array: Array,
-) -> Result<Vec<SqliteRow>, sqlx::Error> {
-    if array.is_empty() {
-        return Ok(Vec::new());
-    }
-    query(sql).bind(array.finish()).fetch_all(db).await
 }
 
 fn tombstone(row: &SqliteRow) -> Result<Tombstone, StoreError> {
@@ -295,8 +354,8 @@ fn admitted(resource: &str, row: &SqliteRow) -> Result<Token, StoreError> {
         .map_err(|what| crate::gate::foreign(resource, &what))
 }
 
-/// Writes what was decided. Gives whether there was anything to write.
-async fn store(db: &mut SqliteConnection, table: &Table, probe: bool) -> Result<bool, sqlx::Error> {
+/// Writes what was decided.
+async fn store(db: &mut SqliteConnection, table: &Table) -> Result<(), sqlx::Error> {
     let mut keys = Array::new();
     for (key, row) in table.changed_keys() {
         keys.array(key_values(key, row));
@@ -320,7 +379,6 @@ async fn store(db: &mut SqliteConnection, table: &Table, probe: bool) -> Result<
         values.text(resource.as_str()).number(stored(*token));
         gate.array(values);
     }
-    let mut changed = false;
     if !tombstones.is_empty() {
         query(sql::PURGE_TOMBSTONES)
             .bind(table.now_us)
@@ -335,14 +393,12 @@ async fn store(db: &mut SqliteConnection, table: &Table, probe: bool) -> Result<
     ] {
         if !array.is_empty() {
             query(sql).bind(array.finish()).execute(&mut *db).await?;
-            changed = true;
         }
     }
-    if probe {
+    if table.probe {
         query(sql::PROBE).execute(db).await?;
-        changed = true;
     }
-    Ok(changed)
+    Ok(())
 }
 
 fn key_values(key: &Key, row: &KeyRow) -> Array {

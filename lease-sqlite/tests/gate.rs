@@ -1,5 +1,8 @@
 //! Fenced writes, in the caller's own transaction and through the store.
 
+// A test fails by panicking.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use lease_core::{AdmitError, Gate, StaleToken, StoreErrorKind};

@@ -1,6 +1,9 @@
 //! What holds between processes: each child is this test program again, in a
 //! role that an environment variable names.
 
+// A test fails by panicking.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::collections::BTreeMap;
@@ -15,6 +18,9 @@ use lease_sqlite::SqliteStore;
 use lease_sqlite::sqlx;
 use std::io::{BufRead, BufReader};
 use support::*;
+
+/// One test at a time: each loads the machine with processes of its own.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 const ROLE: &str = "LEASE_SQLITE_TEST_ROLE";
 const FILE: &str = "LEASE_SQLITE_TEST_FILE";
@@ -74,7 +80,7 @@ async fn hammer(path: &Path) {
         log.write_all(line.as_bytes()).unwrap();
         match n % 5 {
             0 => {} // Left to expire.
-            1 => store.abandon(&mine.key, mine.owner).await.unwrap(),
+            1 => drop(store.abandon(&mine.key, mine.owner).await),
             2 => drop(store.renew(&renewal(&mine, got.token)).await),
             _ => drop(store.release(&mine.key, mine.owner, got.token).await),
         }
@@ -161,6 +167,7 @@ impl Drop for Process {
 
 #[tokio::test]
 async fn forty_processes_open_a_database_that_is_not_there_yet() {
+    let _turn = TURN.lock().await;
     for round in 0..3 {
         let folder = Folder::new();
         let path = folder.file("new.db");
@@ -190,6 +197,7 @@ fn logged(path: &Path) -> BTreeMap<String, Vec<(u32, u64)>> {
 
 #[tokio::test]
 async fn tokens_rise_although_every_process_is_killed_again_and_again() {
+    let _turn = TURN.lock().await;
     let folder = Folder::new();
     let path = folder.file("killed.db");
     for round in 0..12_u64 {
@@ -242,6 +250,7 @@ async fn tokens_rise_although_every_process_is_killed_again_and_again() {
 
 #[tokio::test]
 async fn forty_processes_on_three_keys_all_get_their_turn() {
+    let _turn = TURN.lock().await;
     let folder = Folder::new();
     let path = folder.file("busy.db");
     let all: Vec<_> = (0..40).map(|_| Process::start("hammer", &path)).collect();
@@ -266,6 +275,7 @@ async fn forty_processes_on_three_keys_all_get_their_turn() {
 
 #[tokio::test]
 async fn a_waiter_hears_of_a_release_in_another_process_within_50_ms() {
+    let _turn = TURN.lock().await;
     let folder = Folder::new();
     let path = folder.file("watched.db");
     let store = SqliteStore::open(&path).await.unwrap();

@@ -1,5 +1,8 @@
 //! What the store does in one process.
 
+// A test fails by panicking.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::future::Future;
@@ -255,6 +258,7 @@ async fn a_foreign_lock_is_waited_for_up_to_the_limit_and_no_time_is_stale() {
         .open()
         .await
         .unwrap();
+    granted(store.acquire(&request("held", 60_000)).await.unwrap());
     let mut foreign = raw(&path).await;
     run(&mut foreign, "BEGIN EXCLUSIVE").await;
     let mine = request("k", 1_000);
@@ -264,7 +268,10 @@ async fn a_foreign_lock_is_waited_for_up_to_the_limit_and_no_time_is_stale() {
     };
     // The lock is held for a whole TTL of the waiter.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
-    // Readers are not stopped meanwhile.
+    // Neither readers nor what would change nothing are stopped meanwhile.
+    held(store.acquire(&request("held", 60_000)).await.unwrap());
+    let released = store.release(&mine.key, mine.owner, token(1)).await;
+    assert_eq!(released.unwrap(), ReleaseOutcome::NotHeld);
     assert_eq!(store.inspect(&mine.key).await.unwrap().high_water, None);
     run(&mut foreign, "COMMIT").await;
     granted(acquire.await.unwrap().unwrap());
@@ -279,7 +286,10 @@ async fn a_foreign_lock_is_waited_for_up_to_the_limit_and_no_time_is_stale() {
         .unwrap();
     run(&mut foreign, "BEGIN EXCLUSIVE").await;
     let started = Instant::now();
-    let error = impatient.acquire(&request("k", 1_000)).await.unwrap_err();
+    let error = impatient
+        .acquire(&request("free", 1_000))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("busy_wait"), "{error}");
     assert!(started.elapsed() >= Duration::from_millis(200));
@@ -371,12 +381,17 @@ async fn a_file_that_was_deleted_is_made_anew_and_tokens_go_on_rising() {
     let path = folder.file("a.db");
     let store = SqliteStore::open(&path).await.unwrap();
     let before = granted(store.acquire(&request("k", 60_000)).await.unwrap()).token;
+    // Whatever the client keeps in mind of the old file must not count.
+    held(store.acquire(&request("k", 60_000)).await.unwrap());
     for name in ["a.db", "a.db-wal", "a.db-shm"] {
         std::fs::remove_file(folder.file(name)).unwrap();
     }
+    let again = granted(store.acquire(&request("k", 50)).await.unwrap()).token;
+    assert!(again > before);
+    until(&store, "k", |s| s.holder.is_none()).await;
     let other = SqliteStore::open(&path).await.unwrap();
     let after = granted(other.acquire(&request("k", 60_000)).await.unwrap()).token;
-    assert!(after > before);
+    assert!(after > again);
     // The client that had the old file open leases in the new one, too.
     held(store.acquire(&request("k", 60_000)).await.unwrap());
     assert_eq!(
