@@ -86,6 +86,7 @@
 mod connection;
 mod diagnose;
 mod errors;
+mod exchange;
 mod gate;
 mod json;
 mod options;

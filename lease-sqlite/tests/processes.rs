@@ -24,6 +24,7 @@ static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 const ROLE: &str = "LEASE_SQLITE_TEST_ROLE";
 const FILE: &str = "LEASE_SQLITE_TEST_FILE";
+const CHILD: [&str; 3] = ["child", "--exact", "--nocapture"];
 const KEYS: [&str; 3] = ["one", "two", "three"];
 
 /// Not a test in itself: what a child process runs.
@@ -37,6 +38,7 @@ async fn child() {
         "open" => open_once(&path).await,
         "hammer" => hammer(&path).await,
         "release" => release_on_demand(&path).await,
+        "fill" => fill(&path).await,
         other => panic!("no role {other:?}"),
     }
 }
@@ -106,6 +108,19 @@ async fn release_on_demand(path: &Path) {
     }
 }
 
+/// Acquires many keys and says how each went; goes on after failures.
+async fn fill(path: &Path) {
+    let store = SqliteStore::open(path).await.unwrap();
+    for n in 0..200 {
+        let mine = request(&format!("fill/{n}"), 600_000);
+        match store.acquire(&mine).await {
+            Ok(outcome) => say(&format!("fill/{n} {}", granted(outcome).token)),
+            Err(error) => say(&format!("{} {error}", error.kind())),
+        }
+    }
+    say("end");
+}
+
 fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     u64::try_from(since.as_micros()).unwrap()
@@ -120,8 +135,15 @@ struct Process {
 
 impl Process {
     fn start(role: &str, path: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["child", "--exact", "--nocapture"])
+        Self::run(
+            Command::new(std::env::current_exe().unwrap()).args(CHILD),
+            role,
+            path,
+        )
+    }
+
+    fn run(command: &mut Command, role: &str, path: &Path) -> Self {
+        let mut child = command
             .env(ROLE, role)
             .env(FILE, path)
             .stdin(Stdio::piped())
@@ -299,4 +321,50 @@ async fn a_waiter_hears_of_a_release_in_another_process_within_50_ms() {
     late_us.sort_unstable();
     println!("hints came after (in microseconds): {late_us:?}");
     assert!(late_us[late_us.len() / 2] <= 50_000, "{late_us:?}");
+}
+
+/// Writes beyond a size fail, as on a disk that fails: in the commit, when the
+/// log is written.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_commit_that_the_disk_refuses_is_told_and_nothing_granted_is_lost() {
+    let _turn = TURN.lock().await;
+    let folder = Folder::new();
+    let path = folder.file("limited.db");
+    let limited = "trap '' XFSZ; ulimit -f 400; exec \"$0\" \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", limited]);
+    command.arg(std::env::current_exe().unwrap()).args(CHILD);
+    let mut child = Process::run(&mut command, "fill", &path);
+    let (mut kept, mut failed) = (Vec::new(), Vec::new());
+    loop {
+        let said = child.says();
+        match said.split_once(' ') {
+            Some((name, number)) if name.starts_with("fill/") => {
+                kept.push((name.to_owned(), token(number.parse().unwrap())));
+            }
+            Some((kind, words)) => failed.push((kind.to_owned(), words.to_owned())),
+            None => break,
+        }
+    }
+    println!(
+        "{} granted, {} failed: {:?}",
+        kept.len(),
+        failed.len(),
+        failed.first()
+    );
+    assert!(
+        failed.iter().any(|(kind, _)| kind == "unknown_outcome"),
+        "{failed:?}"
+    );
+    let store = SqliteStore::open(&path).await.unwrap();
+    for (name, token) in kept {
+        let state = store.inspect(&key(&name)).await.unwrap();
+        assert_eq!(state.holder.unwrap().token, token, "{name}");
+    }
+    let answer: String = sqlx::query_scalar("PRAGMA integrity_check")
+        .fetch_one(&mut raw(&path).await)
+        .await
+        .unwrap();
+    assert_eq!(answer, "ok");
 }

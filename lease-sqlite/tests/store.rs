@@ -381,11 +381,15 @@ async fn a_file_that_was_deleted_is_made_anew_and_tokens_go_on_rising() {
     let path = folder.file("a.db");
     let store = SqliteStore::open(&path).await.unwrap();
     let before = granted(store.acquire(&request("k", 60_000)).await.unwrap()).token;
+    let mut hints = store.watch(&key("k")).await.unwrap();
     // Whatever the client keeps in mind of the old file must not count.
     held(store.acquire(&request("k", 60_000)).await.unwrap());
     for name in ["a.db", "a.db-wal", "a.db-shm"] {
         std::fs::remove_file(folder.file(name)).unwrap();
     }
+    // Nobody holds it in the new file, and watchers learn that.
+    let hint = tokio::time::timeout(Duration::from_secs(5), hints.next());
+    assert_eq!(hint.await.unwrap(), Some(()));
     let again = granted(store.acquire(&request("k", 50)).await.unwrap()).token;
     assert!(again > before);
     until(&store, "k", |s| s.holder.is_none()).await;
