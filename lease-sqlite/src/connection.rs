@@ -1,6 +1,7 @@
 //! Connections of the store's own: never borrowed from a pool that the
 //! application can exhaust.
 
+use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -86,6 +87,7 @@ impl Connection {
     /// As [`open`](Self::open), without waiting for anybody's lock.
     pub(crate) async fn try_open(path: &Path, role: Role) -> Result<Self, Failure> {
         check_place(path)?;
+        let _turn = Turn::take(path)?;
         let doing = format!("opening {path:?}");
         let db = SqliteConnectOptions::new()
             .filename(path)
@@ -119,6 +121,35 @@ impl Connection {
     pub(crate) async fn close(self) {
         if let Err(error) = self.db.close().await {
             tracing::debug!(%error, "closing a connection failed");
+        }
+    }
+}
+
+/// The turn to open a database in its folder, an advisory lock on the folder
+/// itself.
+///
+/// Many processes that open a new file at once get in each other's way: the
+/// switch to write-ahead logging needs the file for itself and does not wait,
+/// and every other look at the file spoils it. In turns they are up several
+/// times sooner.
+struct Turn(
+    // Held, not read: closing it ends the turn.
+    #[expect(dead_code)] Option<File>,
+);
+
+impl Turn {
+    fn take(path: &Path) -> Result<Self, Failure> {
+        let Some(folder) = path.parent().and_then(|folder| File::open(folder).ok()) else {
+            return Ok(Self(None));
+        };
+        match folder.try_lock() {
+            Ok(()) => Ok(Self(Some(folder))),
+            Err(TryLockError::WouldBlock) => {
+                let busy = std::io::Error::from(std::io::ErrorKind::WouldBlock);
+                Err(Failure::Busy(sqlx::Error::Io(busy)))
+            }
+            // A system where folders cannot be locked: it is only slower then.
+            Err(TryLockError::Error(_)) => Ok(Self(None)),
         }
     }
 }

@@ -31,7 +31,7 @@
 //! | --- | --- | --- |
 //! | a process crashes or is killed, holder or not | kept; its keys are free when their TTL is over | keep rising |
 //! | every process is killed, the machine loses power | kept: a grant is on the disk before it is answered (`synchronous = FULL`), if the disk does what it is told | keep rising |
-//! | the file is deleted, or an older copy is put in its place | **lost** for what was held; open clients notice at their next request and go on in the new file | keep rising, if the clock did not step back by more than was lost |
+//! | the file is deleted, or an older copy is put in its place | **lost** for what was held; open clients notice at their next request and go on in the new file (never copy over a file that is open: that damages any SQLite database) | keep rising, if the clock did not step back by more than was lost |
 //! | the machine's clock steps forward by more than the holder's drift allowance | **lost**: a grant may end before its holder knows | keep rising |
 //! | the clock steps back | kept; grants last longer by the step | keep rising: a key's mark is never lowered |
 //! | the disk is full | kept; every change is `Refusing`, and nothing is half done | keep rising |
@@ -76,6 +76,8 @@
 //!   watches, it reads `PRAGMA data_version` every
 //!   [`SqliteOptions::poll_interval`], and the watched keys only after it
 //!   changed. Releases by the same client are hinted at once.
+//! * Opening takes an advisory lock on the folder for a moment, so that many
+//!   processes that open a new file at once do not get in each other's way.
 //! * The threads end with the last clone of the store.
 //!
 //! [`LeaseBackend::guarantees`]: lease_core::LeaseBackend::guarantees

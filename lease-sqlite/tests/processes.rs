@@ -7,16 +7,15 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
 use lease_core::{AcquireOutcome, LeaseBackend, ReleaseOutcome};
-use lease_sqlite::SqliteStore;
 use lease_sqlite::sqlx;
-use std::io::{BufRead, BufReader};
+use lease_sqlite::{SqliteOptions, SqliteStore};
 use support::*;
 
 /// One test at a time: each loads the machine with processes of its own.
@@ -57,7 +56,9 @@ fn hear() -> bool {
 async fn open_once(path: &Path) {
     say("up");
     hear();
-    let store = SqliteStore::open(path).await.unwrap();
+    // All must come up; how fast a loaded machine lets them is not the point.
+    let patient = SqliteOptions::new(path).busy_wait(Duration::from_secs(30));
+    let store = patient.open().await.unwrap();
     let own = request(&format!("process/{}", std::process::id()), 60_000);
     granted(store.acquire(&own).await.unwrap());
     say("opened");
