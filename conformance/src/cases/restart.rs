@@ -1,0 +1,102 @@
+//! What is claimed to survive a restart of the store with its data.
+
+use lease_core::{FenceWhen, RefusedReason};
+
+use super::token::token;
+use crate::case::group;
+use crate::client::{Client, ask};
+use crate::context::{Ctx, key, owner};
+use crate::failure::{Failure, Outcome, check, check_eq};
+
+group! { "restart";
+    a_live_grant_survives_a_restart [ExclusionSurvivesRestart]:
+        "Where exclusion survives a restart, a live grant still excludes others after it and may be renewed.";
+    a_block_survives_a_restart [ExclusionSurvivesRestart]:
+        "Where exclusion survives a restart, the key of a revoked grant stays blocked over it.";
+    tokens_rise_over_a_restart [TokensSurviveRestart]:
+        "Where the rise of tokens survives a restart, grants after it are above the marks from before it.";
+}
+
+async fn restart(ctx: &Ctx) -> Outcome {
+    let Some(hook) = ctx.store().restart() else {
+        return Ok(());
+    };
+    hook.restart()
+        .await
+        .map_err(|e| Failure::says("the fixture restarts the store", e.to_string()))
+}
+
+/// After a restart a client may need more than one try to reconnect.
+async fn answers(client: &Client, ctx: &Ctx) -> Outcome {
+    let probe = key("restart/probe")?;
+    let give_up = tokio::time::Instant::now() + crate::context::patience();
+    while let Err(e) = client.backend().inspect(&probe).await {
+        check(
+            e.is_transient() && tokio::time::Instant::now() < give_up,
+            "a client that was open before the restart answers again soon",
+            e,
+        )?;
+        tokio::time::sleep(ctx.short().get()).await;
+    }
+    Ok(())
+}
+
+async fn a_live_grant_survives_a_restart(ctx: &Ctx) -> Outcome {
+    let (client, key) = (ctx.client().await?, key("live")?);
+    let held = client.grant(&key, owner(), ctx.long()).await?;
+    restart(ctx).await?;
+    answers(&client, ctx).await?;
+    let other = ctx.client().await?;
+    match other.acquire(&ask(&key, owner(), ctx.long())).await? {
+        lease_core::AcquireOutcome::Held(_) => {
+            client.is_live(&held).await?;
+            client.renewed(&held, ctx.long()).await?;
+            client.released(&held).await
+        }
+        // A store that forgot its grants keeps exclusion by granting nothing.
+        lease_core::AcquireOutcome::Refused(RefusedReason::Quarantine { .. }) => Ok(()),
+        granted => Err(Failure::new("Held, or Refused in quarantine", granted)),
+    }
+}
+
+async fn a_block_survives_a_restart(ctx: &Ctx) -> Outcome {
+    let (client, key) = (ctx.client().await?, key("block")?);
+    let held = client.grant(&key, owner(), ctx.long()).await?;
+    client
+        .fence(&key, token(held.token.get() + 1)?, FenceWhen::AtExpiry)
+        .await?;
+    restart(ctx).await?;
+    let other = ctx.client().await?;
+    match other.acquire(&ask(&key, owner(), ctx.long())).await? {
+        lease_core::AcquireOutcome::Held(_)
+        | lease_core::AcquireOutcome::Refused(RefusedReason::Quarantine { .. }) => Ok(()),
+        granted => Err(Failure::new("Held, or Refused in quarantine", granted)),
+    }
+}
+
+async fn tokens_rise_over_a_restart(ctx: &Ctx) -> Outcome {
+    let (client, used, fenced) = (ctx.client().await?, key("used")?, key("fenced")?);
+    let held = client.grant(&used, owner(), ctx.long()).await?;
+    client.released(&held).await?;
+    let mark = token(lease_core::Token::MAX_FENCE.get() - 7)?;
+    client.fence(&fenced, mark, FenceWhen::AtExpiry).await?;
+    restart(ctx).await?;
+    let other = ctx.client().await?;
+    check_eq(
+        "the mark of a released key",
+        other.mark(&used).await?,
+        held.token,
+    )?;
+    let next = other.grant(&used, owner(), ctx.long()).await?;
+    check(
+        next.token > held.token,
+        format!("a token above {}", held.token),
+        next.token,
+    )?;
+    let next = other.grant(&fenced, owner(), ctx.long()).await?;
+    check(
+        next.token > mark,
+        format!("a token above the fence at {mark}"),
+        next.token,
+    )
+}

@@ -1,0 +1,130 @@
+//! What an author of a backend gives to the suite: a fresh store for each
+//! case, and clients of it.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lease_core::LeaseBackend;
+
+/// Whatever kept a fixture from doing its part.
+pub type FixtureError = Box<dyn StdError + Send + Sync>;
+
+/// Gives every case a store of its own.
+///
+/// The cases run at the same time, each on its own tokio runtime, so nothing
+/// that lives in one runtime (a pool, a connection) may be shared by two
+/// stores.
+#[async_trait]
+pub trait Fixture: Send + Sync + 'static {
+    /// Opens an **empty** store that nobody else uses: a new database, schema,
+    /// bucket or key prefix.
+    ///
+    /// It is called on the runtime of the case that will use the store.
+    ///
+    /// # Errors
+    /// What kept the store from opening; the case fails with it.
+    async fn open(&self) -> Result<Box<dyn Store>, FixtureError>;
+}
+
+/// One case's store. Dropping it cleans up what can be cleaned up without
+/// waiting; [`close`](Self::close) does the rest.
+///
+/// The hooks declare what can be done to this store beyond the contract's own
+/// operations. A case that needs a hook which is not there is shown as ignored
+/// with that reason.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// A new client, as independent of the others as two processes would be: its
+    /// own connections, caches and background tasks.
+    ///
+    /// # Errors
+    /// What kept it from connecting; the case fails with it.
+    async fn client(&self) -> Result<Arc<dyn LeaseBackend>, FixtureError>;
+
+    /// How long this store remembers an abandoned owner, if it was opened with
+    /// a retention short enough to wait for. Defaults to `None`.
+    fn tombstone_retention(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Restarts the store **with its data**, if the fixture can do that.
+    /// Defaults to `None`.
+    fn restart(&self) -> Option<&dyn Restart> {
+        None
+    }
+
+    /// Cleans up after the case; not called when the case panicked or hung.
+    /// Defaults to nothing.
+    async fn close(self: Box<Self>) {}
+}
+
+/// Stops a store and starts it again with the data that it kept.
+#[async_trait]
+pub trait Restart: Send + Sync {
+    /// Returns once the store answers again. Clients that were opened before it
+    /// must go on working; they may reconnect.
+    ///
+    /// # Errors
+    /// What kept it from coming back; the case fails with it.
+    async fn restart(&self) -> Result<(), FixtureError>;
+}
+
+/// A fixture from two closures: `open` makes a store, and what it returns makes
+/// clients of that store. What the second closure owns is the guard.
+///
+/// ```
+/// use std::sync::Arc;
+/// use lease_conformance::fixture_fn;
+/// use lease_core::{LeaseBackend, MemoryStore};
+///
+/// let fixture = fixture_fn(|| async {
+///     let store = MemoryStore::new();
+///     Ok(move || Arc::new(store.clone()) as Arc<dyn LeaseBackend>)
+/// });
+/// # let _ = fixture;
+/// ```
+pub fn fixture_fn<O, F, C>(open: O) -> impl Fixture
+where
+    O: Fn() -> F + Send + Sync + 'static,
+    F: Future<Output = Result<C, FixtureError>> + Send + 'static,
+    C: Fn() -> Arc<dyn LeaseBackend> + Send + Sync + 'static,
+{
+    FixtureFn(open)
+}
+
+struct FixtureFn<O>(O);
+
+impl<O> fmt::Debug for FixtureFn<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FixtureFn")
+    }
+}
+
+#[async_trait]
+impl<O, F, C> Fixture for FixtureFn<O>
+where
+    O: Fn() -> F + Send + Sync + 'static,
+    F: Future<Output = Result<C, FixtureError>> + Send + 'static,
+    C: Fn() -> Arc<dyn LeaseBackend> + Send + Sync + 'static,
+{
+    async fn open(&self) -> Result<Box<dyn Store>, FixtureError> {
+        let clients = (self.0)().await?;
+        Ok(Box::new(StoreFn(clients)))
+    }
+}
+
+struct StoreFn<C>(C);
+
+#[async_trait]
+impl<C> Store for StoreFn<C>
+where
+    C: Fn() -> Arc<dyn LeaseBackend> + Send + Sync + 'static,
+{
+    async fn client(&self) -> Result<Arc<dyn LeaseBackend>, FixtureError> {
+        Ok((self.0)())
+    }
+}

@@ -1,0 +1,103 @@
+//! Runs one case: on its own runtime, with a time limit, and with a panic
+//! taken for a failure.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::case::{Case, Claims};
+use crate::context::Ctx;
+use crate::failure::{Failure, Outcome};
+use crate::fixture::Fixture;
+
+/// After this a case hangs. A case takes seconds at most.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// How one case ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CaseResult {
+    /// The rule holds.
+    Passed,
+    /// The rule is broken; the message says which, what was expected and what
+    /// was seen.
+    Failed(String),
+    /// The store does not claim, or the fixture does not offer, what the case
+    /// needs.
+    NotClaimed(&'static str),
+}
+
+/// Looks at what the store claims.
+pub(crate) fn claims(fixture: &Arc<dyn Fixture>) -> Result<Claims, String> {
+    let fixture = Arc::clone(fixture);
+    on_a_runtime(async move {
+        let ctx = Ctx::open(fixture.as_ref()).await?;
+        let claims = Claims::of(ctx.guarantees().clone(), ctx.store());
+        ctx.close().await;
+        Ok(claims)
+    })
+    .map_err(|failure| failure.to_string())
+}
+
+/// Runs a case that applies.
+pub(crate) fn run_case(fixture: &Arc<dyn Fixture>, case: &Case) -> CaseResult {
+    let (fixture, run) = (Arc::clone(fixture), case.run);
+    let outcome = on_a_runtime(async move {
+        let ctx = Ctx::open(fixture.as_ref()).await?;
+        let outcome = run(&ctx).await;
+        ctx.close().await;
+        outcome
+    });
+    match outcome {
+        Ok(()) => CaseResult::Passed,
+        Err(failure) => CaseResult::Failed(format!(
+            "{} is broken.\n      rule: {}\n{failure}",
+            case.name, case.rule
+        )),
+    }
+}
+
+fn on_a_runtime<T, F>(work: F) -> Outcome<T>
+where
+    T: Send + 'static,
+    F: Future<Output = Outcome<T>> + Send + 'static,
+{
+    let runtime = runtime()?;
+    // On a worker of its own, so that even work that blocks its thread is
+    // given up at the limit.
+    let task = runtime.spawn(work);
+    let ended = runtime.block_on(async { tokio::time::timeout(LIMIT, task).await });
+    runtime.shutdown_background();
+    match ended {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(join)) => Err(Failure::says(
+            "nothing panics",
+            panic_message(join.into_panic().as_ref()),
+        )),
+        Err(_) => Err(Failure::says(
+            format!("every call returns; the case ends within {LIMIT:?}"),
+            "it still ran then: some call hangs",
+        )),
+    }
+}
+
+fn runtime() -> Outcome<Runtime> {
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("lease-conformance")
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::says("the machine has threads for a runtime", e.to_string()))
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned());
+    format!(
+        "a panic: {}",
+        text.unwrap_or_else(|| "without words".into())
+    )
+}
