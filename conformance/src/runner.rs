@@ -31,7 +31,7 @@ pub enum CaseResult {
 /// Looks at what the store claims.
 pub(crate) fn claims(fixture: &Arc<dyn Fixture>) -> Result<Claims, String> {
     let fixture = Arc::clone(fixture);
-    on_a_runtime(async move {
+    on_a_runtime(LIMIT, async move {
         let ctx = Ctx::open(fixture.as_ref()).await?;
         let claims = Claims::of(ctx.guarantees().clone(), ctx.store());
         ctx.close().await;
@@ -43,7 +43,7 @@ pub(crate) fn claims(fixture: &Arc<dyn Fixture>) -> Result<Claims, String> {
 /// Runs a case that applies.
 pub(crate) fn run_case(fixture: &Arc<dyn Fixture>, case: &Case) -> CaseResult {
     let (fixture, run) = (Arc::clone(fixture), case.run);
-    let outcome = on_a_runtime(async move {
+    let outcome = on_a_runtime(LIMIT, async move {
         let ctx = Ctx::open(fixture.as_ref()).await?;
         let outcome = run(&ctx).await;
         ctx.close().await;
@@ -58,7 +58,7 @@ pub(crate) fn run_case(fixture: &Arc<dyn Fixture>, case: &Case) -> CaseResult {
     }
 }
 
-fn on_a_runtime<T, F>(work: F) -> Outcome<T>
+fn on_a_runtime<T, F>(limit: Duration, work: F) -> Outcome<T>
 where
     T: Send + 'static,
     F: Future<Output = Outcome<T>> + Send + 'static,
@@ -67,7 +67,7 @@ where
     // On a worker of its own, so that even work that blocks its thread is
     // given up at the limit.
     let task = runtime.spawn(work);
-    let ended = runtime.block_on(async { tokio::time::timeout(LIMIT, task).await });
+    let ended = runtime.block_on(async { tokio::time::timeout(limit, task).await });
     runtime.shutdown_background();
     match ended {
         Ok(Ok(outcome)) => outcome,
@@ -76,7 +76,7 @@ where
             panic_message(join.into_panic().as_ref()),
         )),
         Err(_) => Err(Failure::says(
-            format!("every call returns; the case ends within {LIMIT:?}"),
+            format!("every call returns; the case ends within {limit:?}"),
             "it still ran then: some call hangs",
         )),
     }
@@ -100,4 +100,37 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
         "a panic: {}",
         text.unwrap_or_else(|| "without words".into())
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(50);
+
+    fn message(outcome: Outcome) -> String {
+        outcome.map_or_else(|failure| failure.to_string(), |()| "passed".into())
+    }
+
+    #[test]
+    fn work_that_hangs_is_given_up_even_when_it_blocks_its_thread() {
+        let hangs = on_a_runtime(SOON, std::future::pending());
+        assert!(message(hangs).contains("some call hangs"));
+        let (keep, never) = std::sync::mpsc::channel::<()>();
+        let blocks = on_a_runtime(SOON, async move {
+            let _ = never.recv();
+            Ok(())
+        });
+        assert!(message(blocks).contains("some call hangs"));
+        drop(keep);
+    }
+
+    #[test]
+    fn a_panic_is_a_failure_with_its_words() {
+        let plain = on_a_runtime(LIMIT, async { panic!("plain words") });
+        assert!(message(plain).contains("plain words"));
+        let made = on_a_runtime(LIMIT, async { panic!("words of {}", 2) });
+        assert!(message(made).contains("words of 2"));
+        assert_eq!(message(on_a_runtime(LIMIT, async { Ok(()) })), "passed");
+    }
 }

@@ -5,7 +5,7 @@ use lease_core::{Key, ReleaseOutcome};
 
 use super::token::token;
 use crate::case::group;
-use crate::client::{Client, Held, ask, renewal};
+use crate::client::{Client, ask, renewal};
 use crate::context::{Ctx, key, owner};
 use crate::dropping::dropped_after;
 use crate::failure::{Failure, Outcome, check};
@@ -159,19 +159,24 @@ async fn many_dropped_calls_leave_the_client_usable(ctx: &Ctx) -> Outcome {
     for round in 0..100 {
         let k = 1 + round % 3;
         let request = ask(&key, owner(), ctx.long());
-        dropped_after(k, client.backend().acquire(&request)).await;
-        dropped_after(k, client.backend().renew(&renewal(&held, ctx.long()))).await;
-        let foreign = Held {
-            owner: request.owner,
-            ..held.clone()
+        let foreign = request.owner;
+        let calls = async {
+            dropped_after(k, client.backend().acquire(&request)).await;
+            dropped_after(k, client.backend().renew(&renewal(&held, ctx.long()))).await;
+            dropped_after(k, client.backend().release(&key, foreign, held.token)).await;
         };
-        let call = client.backend().release(&key, foreign.owner, foreign.token);
-        dropped_after(k, call).await;
+        answered(&format!("round {round} of dropped calls"), calls).await?;
     }
-    let answered = tokio::time::timeout(crate::context::patience(), client.is_live(&held)).await;
-    match answered {
-        Ok(live) => live?,
-        Err(_) => return Err(Failure::says("the client goes on answering", "it hangs")),
-    };
-    client.released(&held).await
+    answered("inspect after them", client.is_live(&held)).await??;
+    answered("release after them", client.released(&held)).await?
+}
+
+async fn answered<T>(what: &str, call: impl Future<Output = T>) -> Outcome<T> {
+    let limit = crate::context::patience();
+    tokio::time::timeout(limit, call).await.map_err(|_| {
+        Failure::says(
+            format!("{what}: an answer within {limit:?}"),
+            "none: the client hangs",
+        )
+    })
 }

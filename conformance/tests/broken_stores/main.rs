@@ -1,0 +1,109 @@
+//! Broken stores that the suite must catch, each at the case named for the
+//! rule that it breaks; and faultless ones that it must not.
+
+mod fault;
+mod faulty;
+mod fixture;
+mod table;
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use lease_conformance::{CaseResult, Report, case_names, check, check_only};
+
+use table::{Row, faultless, rows};
+
+/// Checks that all the named cases go red.
+fn caught(row: &Row) -> Result<(), String> {
+    let names = case_names();
+    for case in row.red {
+        if !names.contains(case) {
+            return Err(format!("{}: there is no case {case}", row.name));
+        }
+    }
+    let report = check_only(row.plan.clone(), |name| row.red.contains(&name));
+    for case in row.red {
+        let result = report.results.get(case);
+        if !matches!(result, Some(CaseResult::Failed(_))) {
+            return Err(format!("{}: {case} should be red: {result:?}", row.name));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_broken_store_is_red_where_it_should_be() {
+    // Most of them wait for what never comes.
+    let (todo, missed) = (Mutex::new(rows().into_iter()), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..12 {
+            scope.spawn(|| {
+                loop {
+                    let Some(row) = todo.lock().unwrap().next() else {
+                        break;
+                    };
+                    // Before the lock, or the rows would run one by one.
+                    let found = caught(&row).err();
+                    missed.lock().unwrap().extend(found);
+                }
+            });
+        }
+    });
+    let missed = missed.into_inner().unwrap();
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
+
+#[test]
+fn faultless_stores_are_green() {
+    for (name, plan) in faultless() {
+        let report = check(plan);
+        assert!(report.is_green(), "{name}:\n{report}");
+    }
+}
+
+#[test]
+fn hooks_and_claims_leave_no_case_out() {
+    // Together, the faultless stores run every case.
+    let mut left_out: BTreeSet<&str> = case_names().into_iter().collect();
+    for (_, plan) in faultless() {
+        // One cheap case: what is left out does not depend on running it.
+        let report = check_only(plan, |name| {
+            [
+                "restart::",
+                "ttl::",
+                "keys::keys_",
+                "token::",
+                "abandon::a_tombstone_",
+            ]
+            .iter()
+            .any(|group| name.starts_with(group))
+        });
+        let ignored: BTreeSet<&str> = report.not_claimed().map(|(name, _)| name).collect();
+        left_out.retain(|name| ignored.contains(name));
+    }
+    assert!(left_out.is_empty(), "{left_out:?}");
+}
+
+#[test]
+fn a_failure_says_which_rule_was_broken() {
+    let row = &rows()[0];
+    let report: Report = check_only(row.plan.clone(), |name| row.red.contains(&name));
+    let (name, message) = report.failed().next().unwrap();
+    for part in [name, "rule: ", "expected: ", "seen: "] {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+/// The whole table, for people: `cargo test -- --ignored --nocapture whole`.
+#[test]
+#[ignore = "takes minutes; prints every red case of every broken store"]
+fn the_whole_table() {
+    let mut never_red: BTreeSet<&str> = case_names().into_iter().collect();
+    for row in rows() {
+        let report = check(row.plan);
+        let red: Vec<&str> = report.failed().map(|(name, _)| name).collect();
+        println!("{}: {}", row.name, red.join(", "));
+        never_red.retain(|name| !red.contains(name));
+    }
+    println!("never red: {never_red:?}");
+}

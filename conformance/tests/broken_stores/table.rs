@@ -1,0 +1,75 @@
+//! Fault by fault: the cases that must go red.
+
+mod claims;
+mod grants;
+mod keys;
+mod rules;
+mod times;
+
+use std::time::Duration;
+
+use lease_core::{Exclusion, Guarantees, Survives, Ttl, TtlRange};
+
+use crate::fixture::Plan;
+
+/// A broken store and where the suite must catch it.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) plan: Plan,
+    pub(crate) red: &'static [&'static str],
+}
+
+fn row(name: &'static str, plan: Plan, red: &'static [&'static str]) -> Row {
+    Row { name, plan, red }
+}
+
+/// All broken stores.
+pub(crate) fn rows() -> Vec<Row> {
+    let mut rows = rules::rows();
+    rows.extend(grants::rows());
+    rows.extend(keys::rows());
+    rows.extend(times::rows());
+    rows.extend(claims::rows());
+    rows
+}
+
+/// Stores that the suite must leave green.
+pub(crate) fn faultless() -> Vec<(&'static str, Plan)> {
+    vec![
+        ("the wrapper", Plan::faultless()),
+        (
+            "a short retention and a restart",
+            Plan {
+                retention: Duration::from_millis(400),
+                claims: survives_all,
+                hooks: true,
+                ..Plan::faultless()
+            },
+        ),
+        (
+            "narrow limits",
+            Plan {
+                claims: narrow,
+                ..Plan::faultless()
+            },
+        ),
+    ]
+}
+
+fn survives_all(claims: Guarantees) -> Guarantees {
+    let all = Survives::NOTHING.restart().data_loss();
+    claims
+        .exclusion(Exclusion::SinglePrimary, Survives::NOTHING.restart())
+        .tokens_survive(all)
+}
+
+fn narrow(claims: Guarantees) -> Guarantees {
+    let ttl = |ms| Ttl::new(Duration::from_millis(ms)).unwrap_or(Ttl::MIN);
+    claims
+        .ttl(TtlRange::new(
+            ttl(100),
+            ttl(86_400_000),
+            Duration::from_millis(1),
+        ))
+        .max_key_bytes(200)
+}
