@@ -34,6 +34,8 @@ pub(crate) enum Need {
     NarrowKeys,
     TokensSurviveDataLoss,
     TombstoneRetention,
+    /// Longer than any case.
+    LastingTombstones,
     ExclusionSurvivesRestart,
     TokensSurviveRestart,
 }
@@ -84,6 +86,10 @@ impl Claims {
             Need::TombstoneRetention => (
                 self.tombstone_retention.is_some(),
                 "the fixture has no short tombstone retention",
+            ),
+            Need::LastingTombstones => (
+                self.tombstone_retention.is_none(),
+                "the fixture has a short tombstone retention, which has its own case",
             ),
             Need::ExclusionSurvivesRestart if !claims.exclusion_survives.restart => {
                 (false, "not claimed: exclusion survives a restart")

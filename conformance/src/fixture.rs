@@ -47,6 +47,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// How long this store remembers an abandoned owner, if it was opened with
     /// a retention short enough to wait for. Defaults to `None`.
+    ///
+    /// A few seconds: other cases must not see the end of it.
     fn tombstone_retention(&self) -> Option<Duration> {
         None
     }

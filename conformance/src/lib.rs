@@ -1,4 +1,106 @@
-//! The conformance suite of leases.
+//! The conformance suite of leases: what the contract of
+//! [`LeaseBackend`] means, as named cases that any store can be run against.
+//!
+//! [`LeaseBackend`]: lease_core::LeaseBackend
+//!
+//! # Run it for your own backend
+//! Make a test without the standard harness:
+//!
+//! ```toml
+//! [dev-dependencies]
+//! async-trait = "0.1"
+//! lease-conformance = "0.1"
+//!
+//! [[test]]
+//! name = "conformance"
+//! harness = false
+//! ```
+//!
+//! and give the suite a fresh, empty store for each case, with as many
+//! independent clients of it as a case asks for:
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//! use std::sync::Arc;
+//!
+//! use lease_conformance::{Fixture, FixtureError, Store};
+//! use lease_core::{LeaseBackend, MemoryStore};
+//!
+//! struct Mine;
+//!
+//! #[async_trait::async_trait]
+//! impl Fixture for Mine {
+//!     async fn open(&self) -> Result<Box<dyn Store>, FixtureError> {
+//!         // A new database, schema or key prefix in a real backend.
+//!         Ok(Box::new(MyStore(MemoryStore::new())))
+//!     }
+//! }
+//!
+//! struct MyStore(MemoryStore);
+//!
+//! #[async_trait::async_trait]
+//! impl Store for MyStore {
+//!     async fn client(&self) -> Result<Arc<dyn LeaseBackend>, FixtureError> {
+//!         // A new connection in a real backend.
+//!         Ok(Arc::new(self.0.clone()))
+//!     }
+//! }
+//!
+//! fn main() -> ExitCode {
+//!     lease_conformance::main("mine", Mine)
+//! }
+//! ```
+//!
+//! [`fixture_fn`] is shorter where two closures are enough. `cargo test --test
+//! conformance`, `cargo nextest run`, filters (`-- renew::`), `--list` and
+//! `--test-threads` work as with other tests. The cases run at the same time;
+//! the suite takes seconds, and waits out real TTLs of a few hundred
+//! milliseconds, or of the shortest that the store claims to take.
+//!
+//! # Read the report
+//! * **ok**: the rule held.
+//! * **FAILED**: the message names the case, the rule of the contract that it
+//!   stands for, what was expected and what was seen. A panic, and a call that
+//!   never returns, are failures too.
+//! * **ignored**, with its reason in brackets: the store does not claim what
+//!   the case is about ([`Guarantees`](lease_core::Guarantees)), or the fixture
+//!   does not offer the hook that it needs ([`Store::restart`],
+//!   [`Store::tombstone_retention`]). It says nothing about the store. A store
+//!   that claims less is honest; one that claims more fails.
+//!
+//! [`check`] runs the same cases and gives the results as data.
+//!
+//! # What it holds a store to
+//! | group | rules |
+//! | --- | --- |
+//! | `acquire`, `contention`, `retry` | who is granted a key, what a contender sees, that a retry is safe |
+//! | `expiry`, `ttl` | how long a grant lasts, and that a dead one stays dead |
+//! | `renew`, `renew_many`, `release`, `abandon` | that each acts on exactly its own grant, once or many times |
+//! | `token`, `token_exactly`, `fence`, `fence_blocking` | that tokens only rise, and what a fence revokes |
+//! | `late`, `unknown_outcome` | copies in every order; calls dropped at every await point |
+//! | `exclusion` | races, and histories of concurrent clients judged by a checker |
+//! | `keys`, `listing`, `wake_up` | bytes of keys, pages, hints |
+//! | `claims`, `errors`, `restart` | that what the store says of itself is so |
+//!
+//! Broken stores ship with the suite (`tests/broken_stores`): each leaves one
+//! rule out, and a test shows at which case the suite catches it.
+//!
+//! # What it does not test
+//! * Lost data, a failover, a partition, a cut connection or a step of the
+//!   store's clock: these need hands on a server. What a store claims to
+//!   survive of them is only checked for consistency here, and
+//!   [`Store::restart`] for a restart.
+//! * A TTL to its end beyond a second; longer ones are judged by the remaining
+//!   time that the store tells.
+//! * That a tombstone lasts the ten minutes of the contract, unless
+//!   [`Store::tombstone_retention`] makes that short.
+//! * That one operation is one round trip, and how fast it is.
+//! * The order in which waiters are served.
+//! * The holder's side (deadlines, renewal, loss), which is the same for every
+//!   store and tested where it lives.
+//! * A race that did not happen in this run: `exclusion` samples schedules. Its
+//!   seed, which a failure prints, repeats the workers' choices but not the
+//!   schedule.
 #![forbid(unsafe_code)]
 
 mod case;

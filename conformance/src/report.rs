@@ -14,6 +14,7 @@ const AT_A_TIME: usize = 8;
 
 /// What came of every case, by its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Report {
     /// The results.
     pub results: BTreeMap<&'static str, CaseResult>,

@@ -17,6 +17,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// How one case ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CaseResult {
     /// The rule holds.
     Passed,

@@ -27,7 +27,7 @@ group! { "expiry";
         "Releasing a grant whose key was taken over is NotHeld and leaves the new holder's grant as it is.";
     the_grants_own_ttl_decides:
         "A grant lasts as long as its own TTL says, whatever TTL a contender asks with.";
-    an_expired_owner_gets_a_new_token:
+    an_expired_owner_gets_a_new_token [StoreClock]:
         "An owner that asks again after its grant expired gets a new grant with a higher token.";
 }
 

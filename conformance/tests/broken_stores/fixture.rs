@@ -13,6 +13,9 @@ use lease_core::{
 use crate::fault::Fault;
 use crate::faulty::{Faulty, Shared};
 
+/// What a store with hooks says of its tombstones.
+pub(crate) const SHORT_RETENTION: Duration = Duration::from_secs(3);
+
 /// Which store is opened for each case.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -101,7 +104,7 @@ impl Store for FaultyStore {
     }
 
     fn tombstone_retention(&self) -> Option<Duration> {
-        self.plan.hooks.then_some(Duration::from_millis(400))
+        self.plan.hooks.then_some(SHORT_RETENTION)
     }
 
     fn restart(&self) -> Option<&dyn Restart> {

@@ -54,6 +54,20 @@ fn every_broken_store_is_red_where_it_should_be() {
 }
 
 #[test]
+fn every_rule_of_the_reference_store_has_its_row() {
+    let names: BTreeSet<&str> = rows().iter().map(|row| row.name).collect();
+    let rules = format!("{:?}", lease_core::StoreRules::ALL);
+    let rules: Vec<&str> = rules
+        .split(['{', '}', ',', ' '])
+        .filter_map(|word| word.strip_suffix(':'))
+        .collect();
+    assert!(rules.len() >= 12, "{rules:?}");
+    for rule in rules {
+        assert!(names.contains(rule), "no broken store is without {rule}");
+    }
+}
+
+#[test]
 fn faultless_stores_are_green() {
     for (name, plan) in faultless() {
         let report = check(plan);

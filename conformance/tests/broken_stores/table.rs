@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lease_core::{Exclusion, Guarantees, Survives, Ttl, TtlRange};
 
-use crate::fixture::Plan;
+use crate::fixture::{Plan, SHORT_RETENTION};
 
 /// A broken store and where the suite must catch it.
 pub(crate) struct Row {
@@ -40,7 +40,7 @@ pub(crate) fn faultless() -> Vec<(&'static str, Plan)> {
         (
             "a short retention and a restart",
             Plan {
-                retention: Duration::from_millis(400),
+                retention: SHORT_RETENTION,
                 claims: survives_all,
                 hooks: true,
                 ..Plan::faultless()
