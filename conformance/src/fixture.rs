@@ -48,7 +48,8 @@ pub trait Store: Send + Sync + 'static {
     /// How long this store remembers an abandoned owner, if it was opened with
     /// a retention short enough to wait for. Defaults to `None`.
     ///
-    /// A few seconds: other cases must not see the end of it.
+    /// Ten seconds, say: other cases must not see the end of it, however slow
+    /// the machine.
     fn tombstone_retention(&self) -> Option<Duration> {
         None
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lease_core::{LostCause, RenewOutcome, Token};
+use lease_core::{LostCause, RenewOutcome, Token, Ttl};
 use tokio::time::Instant;
 
 use crate::case::group;
@@ -33,18 +33,12 @@ group! { "renew";
         "Owner and token prove ownership, whichever client sends them.";
 }
 
-fn minute(ctx: &Ctx) -> lease_core::Ttl {
+fn minute(ctx: &Ctx) -> Ttl {
     ctx.ttl(Duration::from_secs(60))
 }
 
 /// Checks that the grant lasts `ttl` from `sent` on, as `what` must see to.
-async fn lasts(
-    ctx: &Ctx,
-    client: &Client,
-    held: &Held,
-    sent: Instant,
-    ttl: lease_core::Ttl,
-) -> Outcome {
+async fn lasts(ctx: &Ctx, client: &Client, held: &Held, sent: Instant, ttl: Ttl) -> Outcome {
     let remaining = client.is_live(held).await?.remaining;
     let passed = sent.elapsed();
     let slack = ttl.get() / 100 + Duration::from_millis(50);
@@ -111,30 +105,33 @@ async fn renewals_do_not_add_up(ctx: &Ctx) -> Outcome {
 
 async fn a_kept_grant_outlives_its_ttl(ctx: &Ctx) -> Outcome {
     let (client, key) = (ctx.client().await?, key("kept")?);
-    let ttl = ctx.ttl(Duration::from_millis(400));
-    // A machine may stop for longer than the TTL: then nothing was shown.
-    for _ in 0..10 {
+    let mut ttl = ctx.ttl(Duration::from_millis(300));
+    // A busy machine may stop for longer than a TTL, and then nothing was
+    // shown: once more, with a longer one.
+    for _ in 0..6 {
         let held = client.grant(&key, owner(), ttl).await?;
         if kept(&client, &held, ttl).await? {
-            return client.released(&held).await;
+            return Ok(());
         }
         client.abandon(&key, held.owner).await?;
+        ttl = ctx.ttl(ttl.get() * 2);
     }
     Err(Failure::says(
-        "a machine that runs this case without a stop longer than the TTL",
-        "ten stops in ten runs",
+        format!("a machine that runs this case without a stop longer than {ttl}"),
+        "a stop in each of six runs",
     ))
 }
 
 /// Whether the machine was fast enough to keep the grant for three TTLs.
-async fn kept(client: &Client, held: &Held, ttl: lease_core::Ttl) -> Outcome<bool> {
+async fn kept(client: &Client, held: &Held, ttl: Ttl) -> Outcome<bool> {
     let start = Instant::now();
     let mut confirmed = start;
     while start.elapsed() < ttl.get() * 3 {
         tokio::time::sleep(ttl.get() / 8).await;
         let sent = Instant::now();
         let outcome = client.renew(held, ttl).await?;
-        let in_time = confirmed.elapsed() < ttl.get();
+        // 2 % for clocks that run at different speeds.
+        let in_time = confirmed.elapsed() < ttl.get() * 98 / 100;
         match outcome {
             RenewOutcome::Renewed => confirmed = sent,
             RenewOutcome::Lost(_) if !in_time => return Ok(false),
@@ -143,15 +140,7 @@ async fn kept(client: &Client, held: &Held, ttl: lease_core::Ttl) -> Outcome<boo
             }
         }
     }
-    // The TTL that is left is long enough for what follows on any machine.
-    client
-        .renew(held, lease_core::Ttl::MAX.min(minute_of(ttl)))
-        .await?;
     Ok(true)
-}
-
-fn minute_of(ttl: lease_core::Ttl) -> lease_core::Ttl {
-    lease_core::Ttl::new(Duration::from_secs(60)).unwrap_or(ttl)
 }
 
 async fn a_wrong_owner_is_lost(ctx: &Ctx) -> Outcome {

@@ -95,4 +95,20 @@ pub(crate) enum Fault {
     Panics,
     /// Comes back empty from a restart.
     LosesDataOnRestart,
+    /// Gives a key a mark that was only abandoned.
+    MarksAbandonedKeys,
+    /// Every client claims something else.
+    ClaimsByClient,
+    /// Fails where Lost is the answer.
+    FailsOnUnknownKeys,
+    /// Forgets the mark of a key that nobody holds.
+    ForgetsFreeMarks,
+    /// Renews what was released.
+    RenewsReleased,
+    /// Gives one outcome too many for a list.
+    AnswersOnceMore,
+    /// Grants one above the token that was asked for.
+    CountsOneAbove,
+    /// Takes the shortest TTL for no TTL.
+    NeverEndsShortTtls,
 }

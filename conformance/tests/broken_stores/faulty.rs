@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lease_core::{
     AcquireOutcome, AcquireRequest, Diagnosis, FenceWhen, Guarantees, Key, KeyState, LeaseBackend,
-    MemoryStore, Owner, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, Token, TokenRule,
-    Ttl,
+    LostCause, MemoryStore, Owner, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, Token,
+    TokenRule, Ttl,
 };
 use tokio::sync::Semaphore;
 
@@ -55,37 +55,6 @@ impl Faulty {
 
     fn grants(&self) -> MutexGuard<'_, HashMap<Key, (Owner, Token)>> {
         self.grants.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    /// The key under which the store keeps what belongs to `key`.
-    fn physical(&self, key: &Key) -> Key {
-        let text = key.as_str();
-        let changed = match self.fault {
-            Fault::FoldsCase => text.to_lowercase(),
-            Fault::TrimsKeys => text.trim().to_owned(),
-            Fault::CutsKeys => text.chars().take(64).collect(),
-            Fault::SplitsKeysAtSlashes => text.replace("//", "/").trim_end_matches('/').to_owned(),
-            Fault::HashesBracedPart => match (text.find('{'), text.find('}')) {
-                (Some(from), Some(to)) if from + 1 < to => text[from..=to].to_owned(),
-                _ => text.to_owned(),
-            },
-            _ => return key.clone(),
-        };
-        Key::new(changed).unwrap_or_else(|_| key.clone())
-    }
-
-    fn stored_ttl(&self, ttl: Ttl) -> Ttl {
-        let hour = Duration::from_secs(3600);
-        let stored = match self.fault {
-            Fault::CutsLongTtls => ttl.get().min(hour),
-            Fault::HalvesTtls => ttl.get() / 2,
-            Fault::DoublesTtls => ttl.get() * 2,
-            Fault::KeepsWholeSeconds => Duration::from_secs(ttl.get().as_secs().max(1)),
-            Fault::WrapsTtls => Duration::from_millis(ttl.as_millis() & 0x7fff_ffff),
-            _ => ttl.get(),
-        };
-        let stored = stored.clamp(Ttl::MIN.get(), Ttl::MAX.get());
-        Ttl::new(stored).unwrap_or(ttl)
     }
 
     /// A client that loses a connection with every call that is dropped.
@@ -136,6 +105,9 @@ impl Faulty {
                     .fold(1, |n, b| n << 8 | u64::from(*b));
                 Token::new(random).map_or(request.rule, TokenRule::Exactly)
             }
+            (Fault::CountsOneAbove, TokenRule::Exactly(token)) => {
+                TokenRule::Exactly(token.next().unwrap_or(token))
+            }
             (Fault::IgnoresFloor, TokenRule::Next { .. }) => TokenRule::NEXT,
             (_, rule) => rule,
         }
@@ -156,8 +128,8 @@ impl LeaseBackend for Faulty {
         self.refuses_ttl(request.ttl)?;
         self.refuses_key(&request.key)?;
         let request = AcquireRequest {
-            key: self.physical(&request.key),
-            ttl: self.stored_ttl(request.ttl),
+            key: self.fault.stored_key(&request.key),
+            ttl: self.fault.stored_ttl(request.ttl),
             rule: self.rule(request).await,
             ..request.clone()
         };
@@ -206,7 +178,12 @@ impl LeaseBackend for Faulty {
                 self.inner.abandon(key, other).await?;
             }
         }
-        let done = self.inner.abandon(&self.physical(key), owner).await;
+        if self.is(Fault::MarksAbandonedKeys) {
+            self.inner
+                .fence(key, Token::MIN, FenceWhen::AtExpiry)
+                .await?;
+        }
+        let done = self.inner.abandon(&self.fault.stored_key(key), owner).await;
         self.give_back();
         done
     }
@@ -215,8 +192,8 @@ impl LeaseBackend for Faulty {
         self.refuses_ttl(request.ttl)?;
         self.refuses_key(&request.key)?;
         let mut request = RenewRequest {
-            key: self.physical(&request.key),
-            ttl: self.stored_ttl(request.ttl),
+            key: self.fault.stored_key(&request.key),
+            ttl: self.fault.stored_ttl(request.ttl),
             ..request.clone()
         };
         let last = self.grants().get(&request.key).copied();
@@ -237,7 +214,15 @@ impl LeaseBackend for Faulty {
         self.connection().await;
         let outcome = self.inner.renew(&request).await;
         self.give_back();
-        outcome
+        match outcome {
+            Ok(RenewOutcome::Lost(LostCause::Released)) if self.is(Fault::RenewsReleased) => {
+                Ok(RenewOutcome::Renewed)
+            }
+            Ok(RenewOutcome::Lost(LostCause::Unknown)) if self.is(Fault::FailsOnUnknownKeys) => {
+                Err(StoreError::refusing("no such row"))
+            }
+            outcome => outcome,
+        }
     }
 
     async fn renew_many(&self, requests: &[RenewRequest]) -> Vec<Result<RenewOutcome, StoreError>> {
@@ -251,13 +236,14 @@ impl LeaseBackend for Faulty {
         }
         match self.fault {
             Fault::ReversesRenewals => outcomes.reverse(),
+            Fault::AnswersOnceMore => outcomes.push(Ok(RenewOutcome::Renewed)),
             Fault::MergesRenewals => outcomes.dedup_by_key(|o| format!("{o:?}")),
             Fault::AllOrNothingRenewals
                 if outcomes
                     .iter()
                     .any(|o| !matches!(o, Ok(RenewOutcome::Renewed))) =>
             {
-                let lost = RenewOutcome::Lost(lease_core::LostCause::Unknown);
+                let lost = RenewOutcome::Lost(LostCause::Unknown);
                 outcomes.iter_mut().for_each(|o| *o = Ok(lost));
             }
             _ => {}
@@ -271,7 +257,7 @@ impl LeaseBackend for Faulty {
         owner: Owner,
         token: Token,
     ) -> Result<ReleaseOutcome, StoreError> {
-        let key = self.physical(key);
+        let key = self.fault.stored_key(key);
         let last = self.grants().get(&key).copied();
         let (owner, token) = match (self.fault, last) {
             (Fault::ReleasesByKey, Some(last)) => last,
@@ -299,16 +285,21 @@ impl LeaseBackend for Faulty {
             Fault::FencesOneAbove => (at_least.next().unwrap_or(at_least), when),
             _ => (at_least, when),
         };
-        self.inner.fence(&self.physical(key), at_least, when).await
+        self.inner
+            .fence(&self.fault.stored_key(key), at_least, when)
+            .await
     }
 
     async fn inspect(&self, key: &Key) -> Result<KeyState, StoreError> {
         self.connection().await;
-        let state = self.inner.inspect(&self.physical(key)).await;
+        let state = self.inner.inspect(&self.fault.stored_key(key)).await;
         self.give_back();
         let mut state = state?;
         state.key = key.clone();
         state.high_water = state.high_water.map(|token| self.printed(token));
+        if self.is(Fault::ForgetsFreeMarks) && state.holder.is_none() {
+            state.high_water = None;
+        }
         if self.is(Fault::HidesBlocks) {
             state.blocked_for = None;
         }
@@ -353,7 +344,7 @@ impl LeaseBackend for Faulty {
     }
 
     async fn watch(&self, key: &Key) -> Result<BoxStream<'static, ()>, StoreError> {
-        let hints = self.inner.watch(&self.physical(key)).await?;
+        let hints = self.inner.watch(&self.fault.stored_key(key)).await?;
         Ok(match self.fault {
             Fault::SwallowsHints => stream::pending().boxed(),
             Fault::HintsOnce => hints.take(1).chain(stream::pending()).boxed(),
@@ -362,7 +353,11 @@ impl LeaseBackend for Faulty {
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.claims.clone()
+        let mut claims = self.claims.clone();
+        if self.is(Fault::ClaimsByClient) {
+            claims.store = format!("{:p}", self).into();
+        }
+        claims
     }
 
     async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {

@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::faulty::{Faulty, Shared};
 
 /// What a store with hooks says of its tombstones.
-pub(crate) const SHORT_RETENTION: Duration = Duration::from_secs(3);
+pub(crate) const SHORT_RETENTION: Duration = Duration::from_secs(10);
 
 /// Which store is opened for each case.
 #[derive(Clone, Debug)]

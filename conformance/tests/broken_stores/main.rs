@@ -1,6 +1,7 @@
 //! Broken stores that the suite must catch, each at the case named for the
 //! rule that it breaks; and faultless ones that it must not.
 
+mod distort;
 mod fault;
 mod faulty;
 mod fixture;
@@ -21,14 +22,17 @@ fn caught(row: &Row) -> Result<(), String> {
             return Err(format!("{}: there is no case {case}", row.name));
         }
     }
-    let report = check_only(row.plan.clone(), |name| row.red.contains(&name));
-    for case in row.red {
-        let result = report.results.get(case);
-        if !matches!(result, Some(CaseResult::Failed(_))) {
-            return Err(format!("{}: {case} should be red: {result:?}", row.name));
+    let mut pending: Vec<&str> = row.red.to_vec();
+    // On a machine that stops for longer than a case's TTL the case shows
+    // nothing, and passes: once more.
+    for _ in 0..5 {
+        let report = check_only(row.plan.clone(), |name| pending.contains(&name));
+        pending.retain(|case| !matches!(report.results.get(case), Some(CaseResult::Failed(_))));
+        if pending.is_empty() {
+            return Ok(());
         }
     }
-    Ok(())
+    Err(format!("{}: {pending:?} should be red", row.name))
 }
 
 #[test]

@@ -104,5 +104,10 @@ pub(super) fn rows() -> Vec<Row> {
             },
             &["abandon::a_tombstone_lasts_its_retention"],
         ),
+        row(
+            "claims by client",
+            Plan::fault(Fault::ClaimsByClient),
+            &["claims::every_client_claims_the_same"],
+        ),
     ]
 }

@@ -124,5 +124,31 @@ pub(super) fn rows() -> Vec<Row> {
             Plan::fault(Fault::HintsOnce),
             &["wake_up::one_watcher_is_woken_again_and_again"],
         ),
+        row(
+            "marks abandoned keys",
+            Plan::fault(Fault::MarksAbandonedKeys),
+            &[
+                "abandon::an_abandoned_key_has_no_mark",
+                "listing::a_key_without_a_mark_is_not_listed",
+            ],
+        ),
+        row(
+            "fails on unknown keys",
+            Plan::fault(Fault::FailsOnUnknownKeys),
+            &[
+                "renew::an_unknown_key_is_lost",
+                "errors::every_call_of_a_fresh_key_is_answered",
+            ],
+        ),
+        row(
+            "renews what was released",
+            Plan::fault(Fault::RenewsReleased),
+            &["renew::a_released_grant_is_lost"],
+        ),
+        row(
+            "answers once more",
+            Plan::fault(Fault::AnswersOnceMore),
+            &["renew_many::an_empty_list_is_empty"],
+        ),
     ]
 }

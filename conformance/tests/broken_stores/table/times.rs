@@ -96,5 +96,23 @@ pub(super) fn rows() -> Vec<Row> {
             Plan::fault(Fault::HidesBlocks),
             &["fence_blocking::a_blocked_key_is_told_apart"],
         ),
+        row(
+            "forgets the marks of free keys",
+            Plan::fault(Fault::ForgetsFreeMarks),
+            &["expiry::an_expired_key_is_free", "release::the_mark_stays"],
+        ),
+        row(
+            "counts one above",
+            Plan::fault(Fault::CountsOneAbove),
+            &[
+                "token_exactly::a_free_key_is_granted_above_the_mark",
+                "token_exactly::the_owner_may_ask_for_its_token_again",
+            ],
+        ),
+        row(
+            "never ends the shortest TTL",
+            Plan::fault(Fault::NeverEndsShortTtls),
+            &["ttl::the_shortest_ttl_works"],
+        ),
     ]
 }
