@@ -326,8 +326,13 @@ impl Table {
 
     fn bury(&mut self, owner: Owner, buried: Buried, at_least_us: i64) -> Result<(), StoreError> {
         let from_us = self.now_us.max(at_least_us);
-        let until_us = from_us.saturating_add(self.retention_us);
-        *self.tombstones.entry(owner).or_default().get()? = Some(Tombstone { buried, until_us });
+        let mut until_us = from_us.saturating_add(self.retention_us);
+        let tombstone = self.tombstones.entry(owner).or_default().get()?;
+        if let Some(known) = tombstone {
+            // Of a revoked owner that is abandoned too: never earlier.
+            until_us = until_us.max(known.until_us);
+        }
+        *tombstone = Some(Tombstone { buried, until_us });
         Ok(())
     }
 }

@@ -362,10 +362,13 @@ impl Tombstones {
     fn put(&mut self, owner: Owner, reason: RefusedReason, now: Now, at_least_us: u64) {
         self.forget(now);
         let from_us = now.us.max(at_least_us);
-        let until_us = from_us.saturating_add(self.retention_us);
-        if let Some((_, known_us)) = self.by_owner.insert(owner, (reason, until_us)) {
+        let mut until_us = from_us.saturating_add(self.retention_us);
+        if let Some((_, known_us)) = self.by_owner.remove(&owner) {
             self.order.remove(&(known_us, owner));
+            // Of a revoked owner that is abandoned too: never earlier.
+            until_us = until_us.max(known_us);
         }
+        self.by_owner.insert(owner, (reason, until_us));
         self.order.insert((until_us, owner));
     }
 
