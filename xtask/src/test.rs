@@ -30,6 +30,17 @@ pub(crate) fn run(length: Length) -> Result<(), String> {
     let mut tests = cargo(&["test", "--workspace", "--all-features", "--no-fail-fast"]);
     tests.envs(length.environment().iter().copied());
     shell(&mut tests)?;
+    if length == Length::Full {
+        run_cargo(&[
+            "test",
+            "-p",
+            "lease-conformance",
+            "--test",
+            "broken_stores",
+            "--",
+            "--ignored",
+        ])?;
+    }
     examples()
 }
 
