@@ -1,6 +1,8 @@
 //! Acquiring: what the caller asks for, and the wait until it is granted.
 
+mod attempt;
 mod wait;
+mod wake;
 
 use std::fmt;
 use std::future::Future;
@@ -252,6 +254,9 @@ impl fmt::Debug for Acquire {
 }
 
 /// The lease inside of [`Acquire::run`]: everything but its end.
+///
+/// A clone that outlives the work keeps the lease; the key is released with
+/// the last of them.
 #[derive(Clone, Debug)]
 pub struct Working(Arc<Lease>);
 

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use futures_util::stream::BoxStream;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::acquire::Acquire;
@@ -37,6 +38,8 @@ pub(crate) struct Parts {
     pub(crate) label: Label,
     pub(crate) rules: HolderRules,
     pub(crate) closing: CancellationToken,
+    /// How many acquisitions are under way.
+    pub(crate) acquiring: watch::Sender<usize>,
     /// Numbers the leases of this client.
     pub(crate) count: AtomicU64,
 }
@@ -158,10 +161,16 @@ impl Leases {
         let start = clock.now();
         inner.closing.cancel();
         inner.keeper.lose_all();
+        let settled = || async move {
+            // Each leaves at its next poll, and what it sent is abandoned.
+            let mut acquiring = inner.acquiring.subscribe();
+            let _ = acquiring.wait_for(|count| *count == 0).await;
+            inner.keeper.settled().await;
+        };
         let settled_by = |after: Duration| async move {
             tokio::select! {
                 biased;
-                () = inner.keeper.settled() => true,
+                () = settled() => true,
                 () = clock.sleep_until(start.after(after)) => false,
             }
         };
@@ -288,6 +297,7 @@ impl LeasesBuilder {
             label: self.label.unwrap_or_else(Label::of_this_process),
             rules: self.rules,
             closing: CancellationToken::new(),
+            acquiring: watch::Sender::new(0),
             count: AtomicU64::new(0),
         });
         Leases {

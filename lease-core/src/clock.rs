@@ -101,6 +101,10 @@ impl Clock for SystemClock {
     }
 
     async fn sleep_until(&self, until: Moment) {
+        if until == Moment::NEVER {
+            // Not a wake-up a second for each of those who wait for ever.
+            std::future::pending::<()>().await;
+        }
         loop {
             let left = until.since(self.now());
             if left.is_zero() {

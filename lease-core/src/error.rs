@@ -111,7 +111,7 @@ pub enum InvalidInput {
     Url(String),
 }
 
-/// A [`Key`] is a valid key.
+/// For conversions that cannot fail: a [`Key`] is a key.
 impl From<Infallible> for InvalidInput {
     fn from(never: Infallible) -> Self {
         match never {}

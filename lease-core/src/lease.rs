@@ -1,162 +1,26 @@
 //! `Lease`, the handle of a held key.
 
+mod held;
+
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use held::{Held, Terms};
+
 use crate::client::Inner;
-use crate::clock::{Clock, Moment};
+use crate::clock::Moment;
 use crate::error::Error;
 use crate::key::Key;
 use crate::lost::{Lost, LostReason};
-use crate::observe::{EventKind, Observers};
+use crate::observe::EventKind;
 use crate::owner::Owner;
 use crate::token::Token;
 use crate::ttl::Ttl;
-
-/// What a handle and the renewal loop share of one lease.
-#[derive(Debug)]
-pub(crate) struct Held {
-    /// Unique within its client.
-    pub(crate) id: u64,
-    pub(crate) key: Key,
-    pub(crate) owner: Owner,
-    pub(crate) token: Token,
-    pub(crate) ttl: Ttl,
-    pub(crate) granted: Moment,
-    /// Some request of the acquisition was never answered and may still reach
-    /// the store after the release.
-    pub(crate) unanswered: bool,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) progress_within: Option<Duration>,
-    deadline: AtomicU64,
-    progress: AtomicU64,
-    lost: OnceLock<Lost>,
-    signal: CancellationToken,
-    over: AtomicBool,
-    given_up: AtomicBool,
-    clock: Arc<dyn Clock>,
-    observers: Observers,
-    ends_at_deadline: bool,
-}
-
-/// What the acquisition knows when it hands a lease out.
-pub(crate) struct Terms {
-    pub(crate) key: Key,
-    pub(crate) owner: Owner,
-    pub(crate) token: Token,
-    pub(crate) ttl: Ttl,
-    pub(crate) sent: Moment,
-    pub(crate) deadline: Moment,
-    pub(crate) unanswered: bool,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) progress_within: Option<Duration>,
-}
-
-impl Held {
-    pub(crate) fn new(terms: Terms, inner: &Inner) -> Self {
-        inner.observers.held(true);
-        Self {
-            id: inner.count.fetch_add(1, Ordering::Relaxed),
-            key: terms.key,
-            owner: terms.owner,
-            token: terms.token,
-            ttl: terms.ttl,
-            granted: terms.sent,
-            unanswered: terms.unanswered,
-            max_hold: terms.max_hold,
-            progress_within: terms.progress_within,
-            deadline: AtomicU64::new(terms.deadline.as_nanos()),
-            progress: AtomicU64::new(inner.clock.now().as_nanos()),
-            lost: OnceLock::new(),
-            signal: CancellationToken::new(),
-            over: AtomicBool::new(false),
-            given_up: AtomicBool::new(false),
-            clock: Arc::clone(&inner.clock),
-            observers: inner.observers.clone(),
-            ends_at_deadline: inner.rules.lost_at_deadline,
-        }
-    }
-
-    pub(crate) fn deadline(&self) -> Moment {
-        Moment::from_nanos(self.deadline.load(Ordering::Acquire))
-    }
-
-    /// A confirmed request moves the deadline forward, never back.
-    pub(crate) fn confirm(&self, until: Moment, may_move_back: bool) {
-        if may_move_back {
-            self.deadline.store(until.as_nanos(), Ordering::Release);
-        } else {
-            self.deadline.fetch_max(until.as_nanos(), Ordering::AcqRel);
-        }
-    }
-
-    pub(crate) fn lost(&self) -> Option<&Lost> {
-        self.lost.get()
-    }
-
-    /// Says that the holder may no longer act. The first reason stays.
-    pub(crate) fn lose(&self, reason: LostReason) -> &Lost {
-        let mut first = false;
-        let lost = self.lost.get_or_init(|| {
-            first = true;
-            Lost {
-                key: self.key.clone(),
-                token: self.token,
-                reason,
-            }
-        });
-        if first {
-            self.signal.cancel();
-            self.hold_is_over();
-            let reason = lost.reason.clone();
-            self.tell(EventKind::Lost { reason });
-        }
-        lost
-    }
-
-    /// Whether this was the first end of the hold: loss, release or detach.
-    pub(crate) fn hold_is_over(&self) -> bool {
-        let first = !self.over.swap(true, Ordering::AcqRel);
-        if first {
-            self.observers.held(false);
-        }
-        first
-    }
-
-    /// Its holder has released, dropped or detached it.
-    pub(crate) fn give_up(&self) {
-        self.given_up.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_given_up(&self) -> bool {
-        self.given_up.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn tell(&self, kind: EventKind) {
-        self.observers
-            .tell(&self.key, self.owner, Some(self.token), kind);
-    }
-
-    pub(crate) fn last_progress(&self) -> Moment {
-        Moment::from_nanos(self.progress.load(Ordering::Acquire))
-    }
-
-    fn check(&self) -> Result<Token, Lost> {
-        if let Some(lost) = self.lost.get() {
-            return Err(lost.clone());
-        }
-        if self.ends_at_deadline && self.clock.now() >= self.deadline() {
-            let reason = LostReason::Unconfirmed { last_error: None };
-            return Err(self.lose(reason).clone());
-        }
-        Ok(self.token)
-    }
-}
 
 /// How a release ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -247,18 +111,18 @@ impl Lease {
         self.held.deadline()
     }
 
-    /// How long the holder may act without another confirmation; zero when the
-    /// lease is lost.
+    /// How long the holder may act without another confirmation or sign of
+    /// progress; zero when the lease is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         match self.held.lost() {
             Some(_) => Duration::ZERO,
-            None => self.held.deadline().since(self.inner.clock.now()),
+            None => self.held.ends_by().since(self.inner.clock.now()),
         }
     }
 
     /// Whether the holder may act now. Exact even when timers fire late: it
-    /// compares the clock with the deadline. Call it before each write. No
+    /// compares the clock with the deadline and the limits. Call it before each write. No
     /// round trip, no allocation while the lease is held.
     ///
     /// # Errors
@@ -267,18 +131,33 @@ impl Lease {
         self.held.check()
     }
 
-    /// Resolves when the lease is lost, at the latest at its deadline.
+    /// Resolves when the lease is lost, at the latest at its deadline: within
+    /// a tokio runtime also when the one that renews it is blocked.
     ///
     /// # Cancel safety
     /// Safe; ask again.
     pub async fn lost(&self) -> Lost {
         loop {
-            if let Some(lost) = self.held.lost() {
-                return lost.clone();
-            }
-            self.held.signal.cancelled().await;
             // `lose` sets the reason before it signals: the next turn has it.
+            if let Err(lost) = self.check() {
+                return lost;
+            }
+            tokio::select! {
+                biased;
+                () = self.held.signal.cancelled() => {}
+                () = self.end() => {}
+            }
         }
+    }
+
+    /// Sleeps until the lease ends as things stand: a timer of the waiter's
+    /// own, since the renewal loop's runtime may be blocked, or not driven.
+    async fn end(&self) {
+        if Handle::try_current().is_err() {
+            // No timers here: the loop's word must do.
+            std::future::pending::<()>().await;
+        }
+        self.inner.clock.sleep_until(self.held.ends_by()).await;
     }
 
     /// Fires when the lease is lost. A child of the lease's own: cancelling it
@@ -332,8 +211,7 @@ impl Lease {
     /// Says that the work makes progress; see
     /// [`Acquire::progress_within`](crate::Acquire::progress_within).
     pub fn progress(&self) {
-        let now = self.inner.clock.now().as_nanos();
-        self.held.progress.fetch_max(now, Ordering::AcqRel);
+        self.held.progress();
     }
 
     /// Releases the key and says how that ended.

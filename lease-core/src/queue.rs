@@ -13,7 +13,15 @@ use crate::key::Key;
 /// The queues of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    lines: Mutex<HashMap<Key, Arc<Line>>>,
+    lines: Mutex<HashMap<Key, Counted>>,
+}
+
+/// A queue, and how many places in it there are. They are counted under the
+/// lock: the last to leave must know that it is the last.
+#[derive(Debug)]
+struct Counted {
+    line: Arc<Line>,
+    places: usize,
 }
 
 #[derive(Debug)]
@@ -36,24 +44,26 @@ impl Lines {
     /// Joins the queue of `key`.
     pub(crate) fn join(self: &Arc<Self>, key: &Key) -> Place {
         let mut lines = self.lines.lock().unwrap_or_else(|e| e.into_inner());
-        let line = lines.entry(key.clone()).or_insert_with(|| {
-            Arc::new(Line {
+        let counted = lines.entry(key.clone()).or_insert_with(|| Counted {
+            line: Arc::new(Line {
                 turn: Semaphore::new(1),
                 freed: Notify::new(),
-            })
+            }),
+            places: 0,
         });
+        counted.places += 1;
         Place {
             lines: Arc::clone(self),
             key: key.clone(),
-            line: Arc::clone(line),
+            line: Arc::clone(&counted.line),
         }
     }
 
     /// Tells the head of the queue of `key` that this client freed it.
     pub(crate) fn freed(&self, key: &Key) {
         let lines = self.lines.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(line) = lines.get(key) {
-            line.freed.notify_one();
+        if let Some(counted) = lines.get(key) {
+            counted.line.freed.notify_one();
         }
     }
 
@@ -86,9 +96,11 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut lines = self.lines.lines.lock().unwrap_or_else(|e| e.into_inner());
-        // The map's own and ours: places are made and dropped under the lock.
-        if Arc::strong_count(&self.line) == 2 {
-            lines.remove(&self.key);
+        if let Some(counted) = lines.get_mut(&self.key) {
+            counted.places -= 1;
+            if counted.places == 0 {
+                lines.remove(&self.key);
+            }
         }
     }
 }
@@ -127,5 +139,19 @@ mod tests {
             let _ = task.await;
         }
         assert_eq!(lines.len(), 0);
+    }
+
+    #[test]
+    fn places_that_are_left_at_the_same_time_leave_nothing() {
+        let (lines, key) = (Arc::new(Lines::default()), Key::new("k").unwrap());
+        for _ in 0..2_000 {
+            let places = [lines.join(&key), lines.join(&key)];
+            std::thread::scope(|scope| {
+                for place in places {
+                    scope.spawn(move || drop(place));
+                }
+            });
+            assert_eq!(lines.len(), 0);
+        }
     }
 }

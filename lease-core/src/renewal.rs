@@ -9,6 +9,7 @@
 //! own send**. Nothing but the store's word *lost* or the deadline ends a
 //! lease; a panic in a backend is one more failed attempt.
 
+mod entry;
 mod jobs;
 mod keeper;
 
@@ -60,8 +61,10 @@ impl Keeper {
     /// when the one it ran on has ended.
     ///
     /// # Errors
-    /// [`Error::NoRuntime`] outside of a runtime while none runs.
+    /// [`Error::NoRuntime`] outside of a runtime, also while the loop runs on
+    /// one: whoever waits needs timers.
     pub(crate) fn ensure(&self) -> Result<(), Error> {
+        Handle::try_current().map_err(|_| Error::NoRuntime)?;
         self.sender().map(drop)
     }
 

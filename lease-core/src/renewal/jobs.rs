@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use crate::backend::{ReleaseOutcome, RenewOutcome, RenewRequest, TOMBSTONE_RETENTION};
 use crate::client::Parts;
 use crate::clock::{Clock, Moment};
-use crate::error::{Error, StoreError};
+use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::lease::{Held, Released};
 use crate::lost::LostReason;
@@ -26,13 +26,17 @@ const CLEAN_UP_PATIENCE: Duration = Duration::from_secs(1);
 /// How many abandonments one client has under way at once.
 pub(super) const ABANDONS_AT_ONCE: usize = 32;
 
-/// Runs one request: a panic and a silence of longer than `until` both become
-/// an unknown outcome.
-pub(crate) async fn attempt<T>(
+/// Runs one request: a panic (in the call itself, or in its future) and a
+/// silence of longer than `until` both become an unknown outcome.
+pub(crate) async fn attempt<T, F>(
     clock: &dyn Clock,
     until: Moment,
-    request: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
+    request: impl FnOnce() -> F,
+) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let request = async { request().await };
     tokio::select! {
         biased;
         answer = AssertUnwindSafe(request).catch_unwind() => answer.unwrap_or_else(|_| {
@@ -54,9 +58,9 @@ pub(super) async fn renew(
 ) -> Vec<Result<RenewOutcome, StoreError>> {
     let (backend, clock) = (&parts.backend, &*parts.clock);
     if let [request] = &requests[..] {
-        return vec![attempt(clock, until, backend.renew(request)).await];
+        return vec![attempt(clock, until, || backend.renew(request)).await];
     }
-    let all = async { Ok(backend.renew_many(&requests).await) };
+    let all = async || Ok(backend.renew_many(&requests).await);
     match attempt(clock, until, all).await {
         Ok(mut outcomes) => {
             outcomes.resize_with(requests.len(), || {
@@ -68,6 +72,13 @@ pub(super) async fn renew(
         }
         Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
     }
+}
+
+/// Whether to ask once more for a grant that the store has made: it refuses
+/// for good only what it would not have granted. A failover's read-only
+/// replica, or a full disk, may pass.
+fn may_pass(error: &StoreError) -> bool {
+    error.kind() != StoreErrorKind::InvalidInput
 }
 
 /// Releases a grant: again and again until it cannot be live any more.
@@ -91,7 +102,7 @@ async fn released(parts: &Parts, held: &Held) -> Result<Released, Error> {
     let mut unanswered = false;
     loop {
         let until = clock.now().after(patience);
-        let request = parts.backend.release(&held.key, held.owner, held.token);
+        let request = || parts.backend.release(&held.key, held.owner, held.token);
         let error = match attempt(clock, until, request).await {
             Ok(outcome) => {
                 let held_for = clock.now().since(held.granted);
@@ -109,7 +120,7 @@ async fn released(parts: &Parts, held: &Held) -> Result<Released, Error> {
             Err(error) => error,
         };
         unanswered |= error.is_unknown_outcome();
-        if !error.is_transient() || clock.now() >= over {
+        if !may_pass(&error) || clock.now() >= over {
             held.tell(EventKind::ReleaseFailed {
                 error: error.clone(),
             });
@@ -128,14 +139,15 @@ pub(super) async fn abandon(parts: Arc<Parts>, key: Key, owner: Owner) {
     let mut backoff = Backoff::store();
     loop {
         let until = clock.now().after(CLEAN_UP_PATIENCE.max(ATTEMPT_LIMIT));
-        let Err(error) = attempt(clock, until, parts.backend.abandon(&key, owner)).await else {
+        let request = || parts.backend.abandon(&key, owner);
+        let Err(error) = attempt(clock, until, request).await else {
             parts
                 .observers
                 .tell(&key, owner, None, EventKind::Abandoned);
             parts.lines.freed(&key);
             return;
         };
-        if !error.is_transient() || clock.now() >= give_up {
+        if !may_pass(&error) || clock.now() >= give_up {
             parts
                 .observers
                 .tell(&key, owner, None, EventKind::AbandonFailed { error });

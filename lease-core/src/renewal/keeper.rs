@@ -8,15 +8,15 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tracing::{Instrument, debug_span};
 
+use super::entry::{Entry, Id};
 use super::{Command, jobs};
-use crate::backend::{RenewOutcome, RenewRequest};
+use crate::backend::RenewOutcome;
 use crate::client::Parts;
 use crate::clock::Moment;
 use crate::error::{Error, StoreError};
 use crate::lease::{Held, Released};
 use crate::lost::LostReason;
 use crate::observe::EventKind;
-use crate::retry::{Backoff, Pace};
 
 /// The most renewals in one batch.
 const BATCH: usize = 500;
@@ -24,27 +24,6 @@ const BATCH: usize = 500;
 const TOGETHER: Duration = Duration::from_millis(5);
 /// The most messages or outcomes handled before the timers are looked at.
 const AT_ONCE: usize = 256;
-
-/// A lease's number. Everything here goes in its order, so that one seed gives
-/// one run.
-type Id = u64;
-
-struct Entry {
-    held: Arc<Held>,
-    pace: Pace,
-    backoff: Backoff,
-    /// When the next renewal is due; never, once the lease is lost.
-    next: Moment,
-    /// The send of the latest attempt, and whether it is still unanswered.
-    sent: Moment,
-    unanswered: bool,
-    /// The latest send that was confirmed.
-    confirmed: Moment,
-    failures: u32,
-    last_error: Option<StoreError>,
-    /// Where the entry stands among the timers.
-    timer: Moment,
-}
 
 enum Done {
     Renewed {
@@ -142,24 +121,12 @@ impl Loop {
     }
 
     fn keep(&mut self, held: Arc<Held>) {
-        let pace = Pace::of(held.ttl, &self.parts.chance);
         if self.parts.closing.is_cancelled() && !held.is_given_up() {
             // Granted while the client was shut down.
             held.lose(LostReason::Shutdown);
         }
-        let (id, sent) = (held.id, held.granted);
-        let entry = Entry {
-            backoff: Backoff::renewal(held.ttl),
-            next: sent.after(pace.renew_after),
-            held,
-            pace,
-            sent,
-            unanswered: false,
-            confirmed: sent,
-            failures: 0,
-            last_error: None,
-            timer: Moment::NEVER,
-        };
+        let id = held.id;
+        let entry = Entry::new(held, &self.parts.chance);
         self.entries.insert(id, entry);
         self.set_timer(id);
     }
@@ -212,7 +179,7 @@ impl Loop {
             return;
         };
         self.timers.remove(&(entry.timer, id));
-        entry.timer = entry.wake(self.parts.rules.lost_at_deadline);
+        entry.timer = entry.wake();
         if entry.timer != Moment::NEVER {
             self.timers.insert((entry.timer, id));
         }
@@ -231,9 +198,9 @@ impl Loop {
             let Some(entry) = self.entries.get_mut(&id) else {
                 continue;
             };
-            if let Some(reason) = entry.ending(now, self.parts.rules.lost_at_deadline) {
+            if let Some(reason) = entry.held.ending(now) {
                 entry.held.lose(reason);
-            } else if entry.held.lost().is_none() && entry.next <= soon {
+            } else if entry.is_due(now, soon) {
                 // Leases of like TTLs share a batch: a short one's patience
                 // must not cut a long one's attempt.
                 let class = entry.held.ttl.as_millis().ilog2();
@@ -256,22 +223,9 @@ impl Loop {
             let Some(entry) = self.entries.get_mut(id) else {
                 continue;
             };
-            if entry.unanswered {
-                let silence = StoreError::unknown_outcome(
-                    "a renewal is still unanswered; check the store's latency against the TTL",
-                );
-                entry.tell_failed(silence, now);
-            }
-            entry.sent = now;
-            entry.unanswered = true;
-            entry.next = now.after(entry.pace.patience);
+            entry.sends(now);
             until = until.max(entry.held.deadline());
-            requests.push(RenewRequest {
-                key: entry.held.key.clone(),
-                owner: entry.held.owner,
-                token: entry.held.token,
-                ttl: entry.held.ttl,
-            });
+            requests.push(entry.request());
             helds.push(Arc::clone(&entry.held));
             self.set_timer(*id);
         }
@@ -345,7 +299,6 @@ impl Loop {
             }
             Ok(RenewOutcome::Lost(cause)) => {
                 held.lose(LostReason::Store(cause));
-                entry.next = Moment::NEVER;
             }
             Err(error) => {
                 let pause = entry.backoff.next(&self.parts.chance);
@@ -353,78 +306,6 @@ impl Loop {
             }
         }
         self.set_timer(held.id);
-    }
-}
-
-impl Entry {
-    fn wake(&self, ends_at_deadline: bool) -> Moment {
-        if self.held.lost().is_some() {
-            return Moment::NEVER;
-        }
-        let deadline = if ends_at_deadline {
-            self.held.deadline()
-        } else {
-            Moment::NEVER
-        };
-        let held = &self.held;
-        let max_hold = held.max_hold.map(|limit| held.granted.after(limit));
-        let progress = held
-            .progress_within
-            .map(|limit| held.last_progress().after(limit));
-        self.next
-            .min(deadline)
-            .min(max_hold.unwrap_or(Moment::NEVER))
-            .min(progress.unwrap_or(Moment::NEVER))
-    }
-
-    /// Why the lease ends now, if it does.
-    fn ending(&self, now: Moment, ends_at_deadline: bool) -> Option<LostReason> {
-        let held = &self.held;
-        if ends_at_deadline && now >= held.deadline() {
-            return Some(LostReason::Unconfirmed {
-                last_error: self.last_error.clone(),
-            });
-        }
-        if let Some(limit) = held.max_hold
-            && now >= held.granted.after(limit)
-        {
-            return Some(LostReason::MaxHold { limit });
-        }
-        if let Some(limit) = held.progress_within
-            && now >= held.last_progress().after(limit)
-        {
-            return Some(LostReason::NoProgress { limit });
-        }
-        None
-    }
-
-    fn succeeded(&mut self, sent: Moment, now: Moment) {
-        self.confirmed = self.confirmed.max(sent);
-        self.unanswered &= sent != self.sent;
-        self.failures = 0;
-        self.last_error = None;
-        self.backoff.reset();
-        self.next = self.confirmed.after(self.pace.renew_after).max(now);
-    }
-
-    fn failed(&mut self, error: StoreError, sent: Moment, now: Moment, pause: Duration) {
-        // An older attempt was told of when the next one went out beside it,
-        // and changes nothing for that.
-        if sent == self.sent {
-            self.tell_failed(error, now);
-            self.unanswered = false;
-            self.next = now.after(pause);
-        }
-    }
-
-    fn tell_failed(&mut self, error: StoreError, now: Moment) {
-        self.failures = self.failures.saturating_add(1);
-        self.last_error = Some(error.clone());
-        self.held.tell(EventKind::RenewalFailed {
-            error,
-            failures: self.failures,
-            valid_for: self.held.deadline().since(now),
-        });
     }
 }
 

@@ -1,0 +1,124 @@
+//! One lease in the loop: when its next renewal is due, and what the last ones
+//! came to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::RenewRequest;
+use crate::clock::Moment;
+use crate::error::StoreError;
+use crate::lease::Held;
+use crate::observe::EventKind;
+use crate::retry::{Backoff, Chance, Pace};
+
+/// A lease's number. Everything in the loop goes in its order, so that one
+/// seed gives one run.
+pub(super) type Id = u64;
+
+pub(super) struct Entry {
+    pub(super) held: Arc<Held>,
+    pace: Pace,
+    pub(super) backoff: Backoff,
+    /// When the next renewal is due.
+    next: Moment,
+    /// Not earlier than this, whatever else goes out.
+    not_before: Moment,
+    /// The send of the latest attempt, and whether it is still unanswered.
+    pub(super) sent: Moment,
+    unanswered: bool,
+    /// The latest send that was confirmed.
+    confirmed: Moment,
+    /// In a row.
+    failures: u32,
+    /// Where the entry stands among the timers.
+    pub(super) timer: Moment,
+}
+
+impl Entry {
+    pub(super) fn new(held: Arc<Held>, chance: &Chance) -> Self {
+        let pace = Pace::of(held.ttl, chance);
+        let sent = held.granted;
+        Self {
+            backoff: Backoff::renewal(held.ttl),
+            next: sent.after(pace.renew_after),
+            not_before: sent,
+            held,
+            pace,
+            sent,
+            unanswered: false,
+            confirmed: sent,
+            failures: 0,
+            timer: Moment::NEVER,
+        }
+    }
+
+    /// The next thing that can happen to it.
+    pub(super) fn wake(&self) -> Moment {
+        match self.held.lost() {
+            Some(_) => Moment::NEVER,
+            // A timer that comes while the pause still holds would come again
+            // at once, and again.
+            None => self.next.max(self.not_before).min(self.held.ends_by()),
+        }
+    }
+
+    /// Whether a renewal goes out now. One that is due `soon` goes along, but
+    /// half of a pause after a failure is kept: it may be shorter than that.
+    pub(super) fn is_due(&self, now: Moment, soon: Moment) -> bool {
+        self.held.lost().is_none() && self.next <= soon && self.not_before <= now
+    }
+
+    pub(super) fn request(&self) -> RenewRequest {
+        RenewRequest {
+            key: self.held.key.clone(),
+            owner: self.held.owner,
+            token: self.held.token,
+            ttl: self.held.ttl,
+        }
+    }
+
+    /// Another attempt goes out, beside one that is still unanswered.
+    pub(super) fn sends(&mut self, now: Moment) {
+        if self.unanswered {
+            let silence = StoreError::unknown_outcome(
+                "a renewal is still unanswered; check the store's latency against the TTL",
+            );
+            self.tell_failed(silence, now);
+        }
+        self.sent = now;
+        self.unanswered = true;
+        self.next = now.after(self.pace.patience);
+    }
+
+    pub(super) fn succeeded(&mut self, sent: Moment, now: Moment) {
+        self.confirmed = self.confirmed.max(sent);
+        self.unanswered &= sent != self.sent;
+        self.failures = 0;
+        self.held.set_last_error(None);
+        self.backoff.reset();
+        self.next = self.confirmed.after(self.pace.renew_after).max(now);
+    }
+
+    pub(super) fn failed(&mut self, error: StoreError, sent: Moment, now: Moment, pause: Duration) {
+        if sent == self.sent {
+            self.unanswered = false;
+            self.next = now.after(pause);
+            self.not_before = now.after(pause / 2);
+            self.tell_failed(error, now);
+        } else if self.failures > 0 {
+            // An older attempt's failure changes nothing for the one under
+            // way, and its silence was told of. It may know the reason.
+            self.held.set_last_error(Some(error));
+        }
+    }
+
+    fn tell_failed(&mut self, error: StoreError, now: Moment) {
+        self.failures = self.failures.saturating_add(1);
+        self.held.set_last_error(Some(error.clone()));
+        self.held.tell(EventKind::RenewalFailed {
+            error,
+            failures: self.failures,
+            valid_for: self.held.deadline().since(now),
+        });
+    }
+}
