@@ -2,6 +2,7 @@
 //! its own, and its timers may fire late.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,18 +13,48 @@ use crate::world::Dice;
 
 /// True time, which the store's clock shows.
 #[derive(Debug)]
-pub(crate) struct TrueClock(tokio::time::Instant);
+pub(crate) struct TrueClock {
+    start: tokio::time::Instant,
+    /// When it was asked last, and how often since it last moved.
+    last: AtomicU64,
+    asked: AtomicU64,
+    stood_still: AtomicBool,
+}
+
+/// More often than that in one moment is busy polling, which would never end
+/// here, since time moves only when nobody has anything to do.
+const ASKED_AT_ONCE: u64 = 100_000;
 
 impl TrueClock {
+    /// Whether somebody polled without ever waiting.
+    pub(crate) fn stood_still(&self) -> bool {
+        self.stood_still.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn start() -> Self {
-        Self(tokio::time::Instant::now())
+        Self {
+            start: tokio::time::Instant::now(),
+            last: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            stood_still: AtomicBool::new(false),
+        }
     }
 }
 
 #[async_trait]
 impl Clock for TrueClock {
     fn now(&self) -> Moment {
-        Moment::START.after(self.0.elapsed())
+        let now = Moment::START.after(self.start.elapsed());
+        if self.last.swap(now.as_nanos(), Ordering::Relaxed) != now.as_nanos() {
+            self.asked.store(0, Ordering::Relaxed);
+        }
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        if asked >= ASKED_AT_ONCE {
+            self.stood_still.store(true, Ordering::Relaxed);
+            // The only way to end a loop that awaits nothing.
+            panic!("busy polling: time stands still");
+        }
+        now
     }
 
     async fn sleep_until(&self, until: Moment) {

@@ -55,10 +55,13 @@ pub(crate) fn run(seed: u64, rules: Rules) -> Report {
         .unwrap();
     runtime.block_on(async {
         let world = World::new(seed, rules);
-        let history = Arc::clone(&world.history);
+        let (history, truth) = (Arc::clone(&world.history), Arc::clone(&world.truth));
         let ended = AssertUnwindSafe(world.run()).catch_unwind().await;
         history.check(ended.is_ok(), "nothing panics", || {
             "the world panicked".to_owned()
+        });
+        history.check(!truth.stood_still(), "nobody polls without a pause", || {
+            "somebody did".to_owned()
         });
         let (history, violations) = history.take();
         Report {
