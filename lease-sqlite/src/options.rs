@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lease_core::{InvalidInput, StoreError, StoreErrorKind, TOMBSTONE_RETENTION};
+use lease_core::{
+    Exclusion, Guarantees, InvalidInput, StoreError, StoreErrorKind, Survives, TOMBSTONE_RETENTION,
+    Ttl, TtlRange, WakeUps,
+};
 
 use crate::SqliteStore;
 
@@ -78,6 +81,22 @@ impl SqliteOptions {
     pub fn tombstone_retention(mut self, retention: Duration) -> Self {
         self.tombstone_retention = retention;
         self
+    }
+
+    /// What a store with these options promises. Opens nothing.
+    #[must_use]
+    pub fn guarantees(&self) -> Guarantees {
+        // SQLite's clock is the machine's wall clock, which may be stepped, so
+        // neither promise survives that.
+        let restart = Survives::NOTHING.restart();
+        Guarantees::new("sqlite")
+            .exclusion(Exclusion::Host, restart)
+            .tokens_survive(restart.data_loss())
+            .ttl(TtlRange::new(Ttl::MIN, Ttl::MAX, Duration::from_millis(1)))
+            .wake_ups(WakeUps::Poll {
+                every: self.poll_interval,
+            })
+            .listing(true)
     }
 
     /// Opens the store; see [`SqliteStore::open`].

@@ -5,15 +5,14 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lease_core::{
-    AcquireOutcome, AcquireRequest, Diagnosis, Exclusion, FenceWhen, Guarantees, Key, KeyState,
-    LeaseBackend, Owner, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, Survives, Token,
-    Ttl, TtlRange, WakeUps, check_fence,
+    AcquireOutcome, AcquireRequest, Diagnosis, FenceWhen, Guarantees, Key, KeyState, LeaseBackend,
+    Owner, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, Token, Ttl, check_fence,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -277,17 +276,7 @@ impl LeaseBackend for SqliteStore {
     }
 
     fn guarantees(&self) -> Guarantees {
-        // SQLite's clock is the machine's wall clock, which may be stepped, so
-        // neither promise survives that.
-        let restart = Survives::NOTHING.restart();
-        Guarantees::new("sqlite")
-            .exclusion(Exclusion::Host, restart)
-            .tokens_survive(restart.data_loss())
-            .ttl(TtlRange::new(Ttl::MIN, Ttl::MAX, Duration::from_millis(1)))
-            .wake_ups(WakeUps::Poll {
-                every: self.client.options.poll_interval,
-            })
-            .listing(true)
+        self.client.options.guarantees()
     }
 
     async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {
