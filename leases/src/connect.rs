@@ -1,0 +1,110 @@
+//! From a URL to a store.
+
+use std::sync::Arc;
+
+use lease_core::{Error, InvalidInput, Leases, LocalGate, MemoryStore};
+
+use crate::known::{self, KNOWN, Kind, Known};
+use crate::store::Store;
+use crate::url;
+
+/// A client of the store that `url` names, with the usual settings.
+///
+/// `memory:` is a new, empty store each time. Use [`open`] for settings of your
+/// own or for the store's gate.
+///
+/// # Errors
+/// [`Error::Invalid`] with [`InvalidInput::Url`] for a URL that names no store,
+/// or one that is not compiled in: the message says which cargo feature to turn
+/// on. [`Error::Store`] when the store cannot be reached or refuses. No error
+/// repeats the URL: it may hold a password.
+///
+/// # Cancel safety
+/// Safe: what was opened is closed again.
+pub async fn connect(url: &str) -> Result<Leases, Error> {
+    Ok(open(url).await?.leases().build())
+}
+
+/// The store that `url` names.
+///
+/// # Errors
+/// As [`connect`].
+///
+/// # Cancel safety
+/// As [`connect`].
+pub async fn open(url: &str) -> Result<Store, Error> {
+    let scheme = url::scheme(url)?;
+    let Some(known) = known::find(&scheme) else {
+        return Err(unknown(&scheme));
+    };
+    match known.kind {
+        Kind::Memory => memory(url),
+        #[cfg(feature = "sqlite")]
+        Kind::Sqlite => sqlite(&scheme, url).await,
+        #[cfg(not(feature = "sqlite"))]
+        Kind::Sqlite => Err(feature_off(known)),
+        Kind::Later => Err(not_yet(known)),
+    }
+}
+
+fn memory(url: &str) -> Result<Store, Error> {
+    let rest = url.split_once(':').map_or("", |(_, rest)| rest);
+    if !matches!(rest, "" | "//") {
+        return Err(InvalidInput::Url(
+            "a memory: URL takes nothing after the colon: the store is new and has no name"
+                .to_owned(),
+        )
+        .into());
+    }
+    Ok(Store::new(
+        Arc::new(MemoryStore::new()),
+        Arc::new(LocalGate::new()),
+    ))
+}
+
+#[cfg(feature = "sqlite")]
+async fn sqlite(scheme: &str, url: &str) -> Result<Store, Error> {
+    // Schemes are not case-sensitive; what follows is.
+    let rest = url.get(scheme.len()..).unwrap_or_default();
+    let options = lease_sqlite::SqliteOptions::from_url(&format!("{scheme}{rest}"))?;
+    Ok(options.open().await?.into())
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn feature_off(known: &Known) -> Error {
+    let (name, feature) = (known.name, known.feature.unwrap_or_default());
+    InvalidInput::Url(format!(
+        "the store {name} is not compiled in; turn on the cargo feature {feature:?} of the crate \
+         leases"
+    ))
+    .into()
+}
+
+fn not_yet(known: &Known) -> Error {
+    let (name, feature) = (known.name, known.feature.unwrap_or_default());
+    InvalidInput::Url(format!(
+        "this version has no store {name} yet (it will be the cargo feature {feature:?}); {}",
+        usable()
+    ))
+    .into()
+}
+
+fn unknown(scheme: &str) -> Error {
+    let known: Vec<_> = KNOWN.iter().flat_map(|k| k.schemes).copied().collect();
+    InvalidInput::Url(format!(
+        "no store is known by the scheme {scheme:?}; known are {}; {}",
+        known.join(", "),
+        usable()
+    ))
+    .into()
+}
+
+fn usable() -> String {
+    let names: Vec<_> = crate::stores()
+        .into_iter()
+        .filter(|s| matches!(s.availability, crate::Availability::CompiledIn(_)))
+        .flat_map(|s| s.schemes)
+        .map(|scheme| format!("{scheme}:"))
+        .collect();
+    format!("usable here: {}", names.join(", "))
+}

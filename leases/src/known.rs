@@ -1,0 +1,117 @@
+//! Every store that there is or will be, compiled in or not.
+
+use lease_core::Guarantees;
+
+/// Whether a program can use a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Availability {
+    /// Yes, and this is what it promises in its usual configuration.
+    CompiledIn(Box<Guarantees>),
+    /// Not until its cargo feature is turned on.
+    FeatureOff,
+    /// Not in this version of the crate.
+    NotYet,
+}
+
+/// One store, as a row of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// The URL schemes that name it.
+    pub schemes: &'static [&'static str],
+    /// The cargo feature of this crate that compiles it in; `None` for one that
+    /// always is.
+    pub feature: Option<&'static str>,
+    /// Whether this program can use it.
+    pub availability: Availability,
+}
+
+/// Every known store: what this program can use and what it could.
+#[must_use]
+pub fn stores() -> Vec<StoreInfo> {
+    KNOWN
+        .iter()
+        .map(|known| StoreInfo {
+            name: known.name,
+            schemes: known.schemes,
+            feature: known.feature,
+            availability: availability(known.kind),
+        })
+        .collect()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Memory,
+    Sqlite,
+    Later,
+}
+
+pub(crate) struct Known {
+    pub(crate) kind: Kind,
+    pub(crate) name: &'static str,
+    pub(crate) schemes: &'static [&'static str],
+    pub(crate) feature: Option<&'static str>,
+}
+
+const fn later(
+    name: &'static str,
+    schemes: &'static [&'static str],
+    feature: &'static str,
+) -> Known {
+    Known {
+        kind: Kind::Later,
+        name,
+        schemes,
+        feature: Some(feature),
+    }
+}
+
+pub(crate) const KNOWN: &[Known] = &[
+    Known {
+        kind: Kind::Memory,
+        name: "memory",
+        schemes: &["memory"],
+        feature: None,
+    },
+    Known {
+        kind: Kind::Sqlite,
+        name: "sqlite",
+        schemes: &["sqlite"],
+        feature: Some("sqlite"),
+    },
+    later("redis", &["redis", "rediss"], "redis"),
+    later("redis-sentinel", &["redis+sentinel"], "redis"),
+    later("redis-cluster", &["redis+cluster"], "redis"),
+    later("redlock", &["redlock"], "redis"),
+    later("postgres", &["postgres", "postgresql"], "postgres"),
+    later("nats", &["nats"], "nats"),
+    later("queue-postgres", &["queue+postgres"], "queue"),
+    later("queue-redis", &["queue+redis"], "queue"),
+];
+
+/// The store that a scheme in lower case names.
+pub(crate) fn find(scheme: &str) -> Option<&'static Known> {
+    KNOWN.iter().find(|known| known.schemes.contains(&scheme))
+}
+
+fn availability(kind: Kind) -> Availability {
+    match kind {
+        Kind::Memory => {
+            let store = lease_core::MemoryStore::new();
+            compiled_in(lease_core::LeaseBackend::guarantees(&store))
+        }
+        #[cfg(feature = "sqlite")]
+        Kind::Sqlite => compiled_in(lease_sqlite::SqliteOptions::new("leases.db").guarantees()),
+        #[cfg(not(feature = "sqlite"))]
+        Kind::Sqlite => Availability::FeatureOff,
+        Kind::Later => Availability::NotYet,
+    }
+}
+
+fn compiled_in(guarantees: Guarantees) -> Availability {
+    Availability::CompiledIn(Box::new(guarantees))
+}

@@ -1,0 +1,73 @@
+//! Leases: at most one owner at a time, for a limited time, with a number that
+//! rises for ever.
+//!
+//! A *lease* is a lock that ends by itself. Its holder renews it for as long as
+//! it works; a holder that crashes, hangs or is cut off loses it after its TTL,
+//! and learns of that **before** anybody else can get the key. Each grant comes
+//! with a *fencing token*, higher than every one before it: a resource that
+//! refuses lower tokens than it has seen is safe even from a holder that acts
+//! after its time.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), leases::Error> {
+//! // `sqlite:///var/lib/app/leases.db` where processes of one host compete.
+//! let leases = leases::connect("memory:").await?;
+//!
+//! let lease = leases
+//!     .lease("reports/daily")
+//!     .ttl(Duration::from_secs(30))
+//!     .wait(Duration::from_secs(5))
+//!     .acquire()
+//!     .await?;
+//!
+//! // Renewed in the background; dropped at its next await point if it is lost.
+//! lease
+//!     .run(async {
+//!         let token = lease.token();
+//!         println!("writing with token {token}");
+//!     })
+//!     .await?;
+//!
+//! lease.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # Where to go from here
+//! * [`connect`] gives a client of the store that a URL names; [`open`] gives
+//!   the store itself and its [`Gate`], for fencing.
+//! * [`Leases`] and [`Lease`] are what an application uses; [`LeaseBackend`] is
+//!   what a store implements.
+//! * [`stores`] says what each store is, and what it promises.
+//!
+//! # Stores
+//! Which stores are compiled in is a matter of cargo features; which of them is
+//! used is a matter of the URL. A URL whose store is not compiled in is an
+//! error that names the feature.
+//!
+//! | URL | feature | |
+//! | --- | --- | --- |
+//! | `memory:` | always | a new, empty store inside this process |
+//! | `sqlite:///absolute/path.db`, `sqlite:relative.db` | `sqlite` (default) | the processes of one host |
+//!
+//! # Cargo features
+//! * `sqlite` (default): leases in an SQLite file.
+//! * `metrics`: counters, histograms and gauges through the `metrics` facade.
+//! * `full`: all of them.
+#![forbid(unsafe_code)]
+
+mod connect;
+mod known;
+mod store;
+mod url;
+
+pub use connect::{connect, open};
+pub use known::{Availability, StoreInfo, stores};
+pub use lease_core::*;
+/// Leases in an SQLite file: options, and fenced writes in the caller's own
+/// transaction.
+#[cfg(feature = "sqlite")]
+pub use lease_sqlite as sqlite;
+pub use store::Store;

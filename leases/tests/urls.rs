@@ -1,0 +1,187 @@
+//! From URLs to stores: which are taken, what the others are told, and that no
+//! secret of a URL is ever repeated.
+
+use leases::{Availability, Error, InvalidInput, Key, LeaseBackend, Token};
+
+/// What `open` says about a URL that it does not take.
+async fn refused(url: &str) -> String {
+    let error = leases::open(url).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Invalid(InvalidInput::Url(_))),
+        "{error:?}"
+    );
+    let connect = leases::connect(url).await.unwrap_err();
+    assert_eq!(connect.to_string(), error.to_string());
+    format!("{error}\n{error:?}")
+}
+
+#[tokio::test]
+async fn memory_is_a_new_store_each_time() {
+    for url in ["memory:", "MEMORY:", "memory://"] {
+        let leases = leases::connect(url).await.unwrap();
+        assert_eq!(leases.inspect("k").await.unwrap().high_water, None);
+        leases
+            .lease("k")
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+    }
+    assert!(refused("memory:shared").await.contains("nothing after"));
+}
+
+#[tokio::test]
+async fn a_store_gives_its_leases_and_its_gate_and_no_secrets() {
+    let store = leases::open("memory:").await.unwrap();
+    let key = Key::new("r").unwrap();
+    let token = |n| Token::new(n).unwrap();
+    store.gate().admit(&key, token(2)).await.unwrap();
+    assert!(store.clone().gate().admit(&key, token(1)).await.is_err());
+    let lease = store.leases().build().lease("k").acquire().await.unwrap();
+    let seen = store
+        .backend()
+        .inspect(&Key::new("k").unwrap())
+        .await
+        .unwrap();
+    assert_eq!(seen.high_water, Some(lease.token()));
+    assert_eq!(format!("{store:?}"), "Store { store: \"memory\", .. }");
+}
+
+#[tokio::test]
+async fn a_known_scheme_that_is_not_here_says_what_to_do() {
+    for (url, feature) in [
+        ("redis://h/0", "redis"),
+        ("rediss://h/0", "redis"),
+        ("redis+sentinel://h/m", "redis"),
+        ("redis+cluster://h", "redis"),
+        ("redlock://a,b,c", "redis"),
+        ("postgres://h/d", "postgres"),
+        ("postgresql://h/d", "postgres"),
+        ("nats://h", "nats"),
+        ("queue+postgres://h/d", "queue"),
+        ("queue+redis://h/0", "queue"),
+    ] {
+        let words = refused(url).await;
+        assert!(
+            words.contains(&format!("cargo feature \"{feature}\"")),
+            "{words}"
+        );
+        assert!(words.contains("usable here: memory:"), "{words}");
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_scheme_lists_the_known_ones() {
+    let words = refused("zookeeper://h").await;
+    for known in [
+        "\"zookeeper\"",
+        "memory",
+        "sqlite",
+        "postgres",
+        "queue+redis",
+    ] {
+        assert!(words.contains(known), "{words}");
+    }
+    assert!(refused("/var/lib/leases.db").await.contains("sqlite:///"));
+}
+
+#[tokio::test]
+async fn no_error_repeats_a_secret() {
+    for url in [
+        "postgres://user:hunter2@host/db?password=x7",
+        "POSTGRES://user:hunter2@host/db?password=x7",
+        "postgre://user:hunter2@host/db?password=x7",
+        "user:hunter2@host/db?password=x7",
+        "hunter2@host",
+        "redis+sentinel://:hunter2@h:1,h:2/m?password=x7",
+        "memory:hunter2?password=x7",
+        "sqlite://user:hunter2@host/db?password=x7",
+        "sqlite:/nowhere/db?password=x7",
+        "sqlite:/nowhere/db#hunter2",
+    ] {
+        let words = refused(url).await;
+        for secret in ["hunter2", "x7"] {
+            assert!(!words.contains(secret), "{url}: {words}");
+        }
+    }
+}
+
+#[test]
+fn every_store_is_listed_with_what_it_promises_or_what_it_lacks() {
+    let stores = leases::stores();
+    let memory = stores.iter().find(|s| s.name == "memory").unwrap();
+    let promised = leases::MemoryStore::new().guarantees();
+    assert_eq!(memory.feature, None);
+    assert_eq!(
+        memory.availability,
+        Availability::CompiledIn(Box::new(promised))
+    );
+    let sqlite = stores.iter().find(|s| s.name == "sqlite").unwrap();
+    assert_eq!(sqlite.feature, Some("sqlite"));
+    if cfg!(feature = "sqlite") {
+        assert!(matches!(sqlite.availability, Availability::CompiledIn(_)));
+    } else {
+        assert_eq!(sqlite.availability, Availability::FeatureOff);
+    }
+    let mut schemes: Vec<_> = stores.iter().flat_map(|s| s.schemes).collect();
+    let all = schemes.len();
+    schemes.sort_unstable();
+    schemes.dedup();
+    assert_eq!(schemes.len(), all, "two stores share a scheme");
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_path_in_a_url_is_a_file_and_its_leases_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a b.db");
+        let url = format!("SQLite://{}/a%20b.db", dir.path().display());
+        let leases = leases::connect(&url).await.unwrap();
+        let token = leases.lease("k").acquire().await.unwrap().token();
+        assert!(path.exists());
+        let again = leases::connect(&url).await.unwrap();
+        assert_eq!(again.inspect("k").await.unwrap().high_water, Some(token));
+        let promised = again.guarantees().clone();
+        let listed = leases::stores().into_iter().find(|s| s.name == "sqlite");
+        assert_eq!(
+            listed.unwrap().availability,
+            Availability::CompiledIn(Box::new(promised))
+        );
+    }
+
+    #[tokio::test]
+    async fn its_gate_is_in_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}/l.db", dir.path().display());
+        let (key, token) = (Key::new("r").unwrap(), |n| Token::new(n).unwrap());
+        let first = leases::open(&url).await.unwrap();
+        first.gate().admit(&key, token(2)).await.unwrap();
+        let second = leases::open(&url).await.unwrap();
+        assert!(second.gate().admit(&key, token(1)).await.is_err());
+        second.gate().admit(&key, token(2)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_is_missing_is_refused_for_good() {
+        let error = leases::open("sqlite:/nowhere/at/all.db").await.unwrap_err();
+        let Error::Store(error) = error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(error.kind(), leases::StoreErrorKind::Refusing);
+    }
+}
+
+#[cfg(not(feature = "sqlite"))]
+#[tokio::test]
+async fn without_its_feature_sqlite_says_so() {
+    let words = refused("sqlite:x.db").await;
+    assert!(
+        words.contains("turn on the cargo feature \"sqlite\""),
+        "{words}"
+    );
+}
