@@ -1,5 +1,6 @@
 //! From URLs to stores: which are taken, what the others are told, and that no
 //! secret of a URL is ever repeated.
+#![allow(clippy::unwrap_used)]
 
 use leases::{Availability, Error, InvalidInput, Key, LeaseBackend, Token};
 

@@ -1,0 +1,227 @@
+//! Acquiring: shared by `run` and `acquire`, and the latter itself.
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use leases::{Attempt, Error, Event, EventKind, Key, Label, Lease, Leases, Observer, Ttl};
+use tokio::time::Instant;
+
+use crate::args::{self, Waiting};
+use crate::duration::{brief, millis};
+use crate::exit::{Exit, Failure, words};
+use crate::interrupt::{ENDING, Signals, ended_by};
+use crate::output::{self, GrantJson};
+use crate::patience::{FIRST_ANSWER, Patience};
+use crate::stderr;
+use crate::store::Target;
+
+/// How long the end of a wait may take, so that nothing is left at the store.
+const SETTLE: Duration = Duration::from_secs(3);
+/// The same when the store has just failed to answer.
+const SETTLE_UNANSWERED: Duration = Duration::from_millis(500);
+/// A store that took long to open still gets this long for its answer.
+const LEAST_ANSWER: Duration = Duration::from_millis(500);
+
+/// What is wanted.
+pub(crate) struct Wish {
+    pub(crate) key: Key,
+    pub(crate) ttl: Ttl,
+    pub(crate) label: Label,
+    pub(crate) waiting: Waiting,
+}
+
+impl Wish {
+    fn once(&self) -> bool {
+        self.waiting.no_wait || self.waiting.wait == Some(Duration::ZERO)
+    }
+}
+
+/// `lease acquire`.
+pub(crate) async fn command(target: Target, args: args::Acquire) -> Result<Exit, Failure> {
+    let wish = Wish {
+        key: args.key,
+        ttl: args.ttl,
+        label: args.label.unwrap_or_else(Label::of_this_process),
+        waiting: args.waiting,
+    };
+    let (leases, lease) = acquire(&target, wish).await?;
+    let grant = lease.detach().map_err(Error::from)?;
+    let printed = if args.form.json {
+        output::print_json(&GrantJson {
+            key: grant.key.as_str().to_owned(),
+            owner: grant.owner.to_string(),
+            token: grant.token.get(),
+            ttl_ms: grant.ttl.as_millis(),
+            remaining_ms: millis(grant.remaining),
+        })
+    } else {
+        output::print(format_args!(
+            "owner      {}\ntoken      {}\nremaining  {}\n",
+            grant.owner,
+            grant.token,
+            brief(grant.remaining),
+        ))
+    };
+    if printed.is_err() {
+        // Nobody learnt the owner: nobody else could release it.
+        let release = || {
+            leases
+                .backend()
+                .release(&grant.key, grant.owner, grant.token)
+        };
+        let _ = Patience::new(SETTLE).ask(release).await;
+    }
+    printed.map(|()| Exit::Success)
+}
+
+/// Opens the store and waits for the key. A signal ends the wait, and nothing
+/// is left behind at the store however it ends.
+pub(crate) async fn acquire(target: &Target, wish: Wish) -> Result<(Leases, Lease), Failure> {
+    let start = Instant::now();
+    let mut signals = Signals::listen(&ENDING)?;
+    let patience = if wish.once() {
+        Patience::once()
+    } else {
+        Patience::new(wish.waiting.wait.unwrap_or(FIRST_ANSWER))
+    };
+    let store = tokio::select! {
+        biased;
+        signal = signals.next() => return Err(ended_by(signal)),
+        store = target.open(patience) => store?,
+    };
+    let leases = store
+        .leases()
+        .label(wish.label.clone())
+        .observer(Notices::new(wish.once()))
+        .build();
+    let acquired = tokio::select! {
+        biased;
+        signal = signals.next() => Err(ended_by(signal)),
+        acquired = ask(&leases, &wish, patience, start) => acquired,
+    };
+    match acquired {
+        Ok(lease) => Ok((leases, lease)),
+        Err(failure) => {
+            let limit = match failure.exit {
+                Exit::Unavailable => SETTLE_UNANSWERED,
+                _ => SETTLE,
+            };
+            settle(&leases, &wish, limit, &mut signals).await;
+            Err(failure)
+        }
+    }
+}
+
+async fn ask(
+    leases: &Leases,
+    wish: &Wish,
+    patience: Patience,
+    start: Instant,
+) -> Result<Lease, Failure> {
+    let acquire = leases.lease(wish.key.clone()).ttl(wish.ttl.get());
+    if wish.once() {
+        return match acquire.try_acquire().await? {
+            Attempt::Acquired(lease) => Ok(lease),
+            Attempt::Held(holder) => Err(Failure::new(
+                Exit::NotInTime,
+                format!(
+                    "{:?} is held by {}",
+                    wish.key.as_str(),
+                    output::holder_words(&holder)
+                ),
+            )),
+        };
+    }
+    let acquire = acquire.first_answer_within(patience.left().max(LEAST_ANSWER));
+    let acquire = match wish.waiting.wait {
+        Some(limit) => acquire.wait(limit.saturating_sub(start.elapsed())),
+        None => acquire.wait_forever(),
+    };
+    Ok(acquire.acquire().await?)
+}
+
+/// Lets the clean-up of a wait that ended reach the store.
+async fn settle(leases: &Leases, wish: &Wish, limit: Duration, signals: &mut Signals) {
+    let settled = tokio::select! {
+        report = leases.shutdown(limit) => report.settled,
+        // Whoever asks twice does not want to wait.
+        _ = signals.next() => false,
+    };
+    if !settled {
+        stderr::say(&format!(
+            "could not tell the store that nobody waits for {:?} any more; if a request is still \
+             under way, the key may be blocked for {}",
+            wish.key.as_str(),
+            brief(wish.ttl.get()),
+        ));
+    }
+}
+
+/// Tells people what keeps them waiting.
+struct Notices {
+    quiet: bool,
+    show_holder: bool,
+    outage: AtomicBool,
+    quarantine: AtomicBool,
+    waiting: AtomicBool,
+}
+
+impl Notices {
+    fn new(quiet: bool) -> Self {
+        Self {
+            quiet,
+            show_holder: !quiet && std::io::stderr().is_terminal(),
+            outage: AtomicBool::new(false),
+            quarantine: AtomicBool::new(false),
+            waiting: AtomicBool::new(false),
+        }
+    }
+
+    fn answered(&self) {
+        if self.outage.swap(false, Ordering::Relaxed) {
+            stderr::say("the store answers again");
+        }
+    }
+
+    fn failed(&self, words: impl FnOnce() -> String) {
+        if !self.outage.swap(true, Ordering::Relaxed) {
+            stderr::say(&words());
+        }
+    }
+}
+
+impl Observer for Notices {
+    fn observe(&self, event: &Event) {
+        let key = event.key.as_str();
+        match &event.kind {
+            EventKind::AttemptFailed { error, .. } if error.is_transient() && !self.quiet => {
+                self.failed(|| format!("{}; trying again for {key:?}", words(error)));
+            }
+            EventKind::RenewalFailed {
+                error, valid_for, ..
+            } => self.failed(|| {
+                let left = brief(*valid_for);
+                format!(
+                    "{}; {key:?} stays ours for another {left}, trying again",
+                    words(error)
+                )
+            }),
+            EventKind::Contended { holder, .. } => {
+                self.answered();
+                if self.show_holder && !self.waiting.swap(true, Ordering::Relaxed) {
+                    let holder = output::holder_words(holder);
+                    stderr::say(&format!("waiting for {key:?}, held by {holder}"));
+                }
+            }
+            EventKind::Refused { reason, .. } => {
+                self.answered();
+                if !self.quiet && !self.quarantine.swap(true, Ordering::Relaxed) {
+                    stderr::say(&format!("waiting for {key:?}: {reason}"));
+                }
+            }
+            EventKind::Granted { .. } | EventKind::Renewed { .. } => self.answered(),
+            _ => {}
+        }
+    }
+}

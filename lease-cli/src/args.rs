@@ -1,0 +1,268 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use leases::{Key, Label, Owner, Token, Ttl};
+
+use crate::duration;
+
+/// Runs commands under a lease, and looks after leases.
+#[derive(Debug, Parser)]
+#[command(name = "lease", version, max_term_width = 100)]
+#[command(after_help = "\
+Exit statuses: 0 done; 2 wrong arguments; 69 store unavailable; 75 not acquired in time; \
+76 lost, not held, or a stale token; 78 store misconfigured or refusing; 126/127 command not \
+executable/not found; 128+n ended by signal n.
+
+LEASE_LOG=info (or debug, trace) shows every step of a lease on stderr.")]
+pub(crate) struct Cli {
+    /// The store, as a URL: sqlite:///absolute/path.db, sqlite:relative.db.
+    ///
+    /// Defaults to $LEASE_STORE, then to an SQLite file of this user's,
+    /// $XDG_STATE_HOME/lease/leases.db (~/.local/state when unset), which is
+    /// created. See `lease stores` for the stores that there are.
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) store: Option<String>,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Acquire(Acquire),
+    Renew(Renew),
+    Release(Release),
+    Admit(Admit),
+    Inspect(Inspect),
+    List(List),
+    Fence(Fence),
+    Stores(Stores),
+    Doctor(Doctor),
+}
+
+/// How long to wait for a key.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    /// Wait for the key at most this long. Defaults to no limit.
+    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) wait: Option<Duration>,
+
+    /// Do not wait: one attempt.
+    #[arg(short, long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+}
+
+/// Run a command while holding a key.
+///
+/// Waits for the key, runs the command with LEASE_KEY and LEASE_TOKEN in its
+/// environment, renews the lease, and releases it when the command ends. Ends
+/// with the command's own status, or 128+n if signal n ended it.
+///
+/// When the lease cannot be confirmed any more, the command's whole process
+/// group gets SIGTERM, and SIGKILL before the lease's deadline; the status is
+/// then 76, whatever the command made of it. Signals are passed on to the
+/// process group. If `lease run` itself is killed outright, the command gets
+/// SIGKILL (Linux), and so does the rest of its process group.
+///
+/// The command may still write a little too late if the machine stood still in
+/// the wrong moment. What it writes to should check LEASE_TOKEN, see
+/// `lease admit`.
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// How long the lease lasts without a renewal, as in 500ms, 30s, 1m30s.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse_ttl)]
+    pub(crate) ttl: Ttl,
+
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+
+    /// The time between SIGTERM and SIGKILL when the lease is lost; cut to a
+    /// third of the TTL.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
+    pub(crate) kill_after: Duration,
+
+    /// Who you are, for people who look. Defaults to command, pid and host.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<Label>,
+
+    /// What at most one command may work on at a time.
+    pub(crate) key: Key,
+
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Acquire a key, print the grant and leave.
+///
+/// Nothing renews it: use `lease renew` and `lease release` with the owner and
+/// the token that this prints, or let it expire.
+#[derive(Args, Debug)]
+pub(crate) struct Acquire {
+    /// The key.
+    pub(crate) key: Key,
+
+    /// How long the lease lasts without a renewal, as in 500ms, 30s, 1m30s.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl)]
+    pub(crate) ttl: Ttl,
+
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+
+    /// Who you are, for people who look. Defaults to pid and host.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<Label>,
+
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// Renew a grant: it lasts at least the TTL from now on.
+///
+/// Status 76 when it is lost.
+#[derive(Args, Debug)]
+pub(crate) struct Renew {
+    #[command(flatten)]
+    pub(crate) grant: Grant,
+
+    /// How long it shall last from now on.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl)]
+    pub(crate) ttl: Ttl,
+
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// Release a grant.
+///
+/// Status 76 when it is not held, and then nothing is changed.
+#[derive(Args, Debug)]
+pub(crate) struct Release {
+    #[command(flatten)]
+    pub(crate) grant: Grant,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Grant {
+    /// The key.
+    pub(crate) key: Key,
+
+    /// The owner that `lease acquire` printed.
+    #[arg(long)]
+    pub(crate) owner: Owner,
+
+    /// The token that `lease acquire` printed.
+    #[arg(long)]
+    pub(crate) token: Token,
+}
+
+/// Ask whether a token may still write to a resource.
+///
+/// Status 0 when the token is admitted, and it is remembered; 76 when a higher
+/// token has been admitted before: then somebody else has written since, and
+/// you must not write.
+///
+/// Only a check in the same step as the write is airtight: between this check
+/// and your write, time passes, in which another holder may write. Where the
+/// resource is a database, compare and keep the token in the write's own
+/// transaction; use this where nothing better can be had.
+#[derive(Args, Debug)]
+pub(crate) struct Admit {
+    /// What is written to: any name that all of its writers use.
+    pub(crate) resource: Key,
+
+    /// The writer's token: $LEASE_TOKEN under `lease run`.
+    #[arg(long)]
+    pub(crate) token: Token,
+}
+
+/// Show who holds a key.
+///
+/// Status 0 whether or not it is held.
+#[derive(Args, Debug)]
+pub(crate) struct Inspect {
+    /// The key.
+    pub(crate) key: Key,
+
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// List the keys that were ever granted or fenced.
+///
+/// Status 0 whether or not there are any.
+#[derive(Args, Debug)]
+pub(crate) struct List {
+    /// Only keys that start with this.
+    #[arg(default_value = "")]
+    pub(crate) prefix: String,
+
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// Cut a holder off.
+///
+/// Raises the key's mark: every later token is above it, and a holder below it
+/// is revoked. Without --at-least, the present holder is; without a holder, the
+/// mark rises by one.
+///
+/// The key stays blocked until the revoked lease would have expired, so that
+/// its holder has learnt of it.
+#[derive(Args, Debug)]
+pub(crate) struct Fence {
+    /// The key.
+    pub(crate) key: Key,
+
+    /// Raise the mark to at least this token.
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) at_least: Option<Token>,
+
+    /// Free the key at once. For a moment two may believe that they hold it,
+    /// and only a resource that checks tokens is safe.
+    #[arg(long)]
+    pub(crate) now: bool,
+
+    /// Do not ask.
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// Show what each store promises.
+#[derive(Args, Debug)]
+pub(crate) struct Stores {
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// Look at the store and say what follows for leases.
+///
+/// Status 0 when nothing is worse than a note, 1 for warnings, 3 when a promise
+/// does not hold.
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// The store; as --store.
+    #[arg(value_name = "URL", conflicts_with = "store")]
+    pub(crate) url: Option<String>,
+
+    /// The TTL that your leases have.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse_ttl)]
+    pub(crate) ttl: Ttl,
+
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Form {
+    /// Print JSON, for scripts.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,24 @@
+//! `lease`: run a command while holding a lease, and look after leases.
+#![deny(unsafe_code)]
+
+mod acquire;
+mod admit;
+mod args;
+mod doctor;
+mod duration;
+mod exit;
+mod fence;
+mod held;
+mod inspect;
+mod interrupt;
+mod output;
+mod patience;
+mod program;
+mod run;
+mod stderr;
+mod store;
+mod stores;
+
+fn main() -> std::process::ExitCode {
+    program::main()
+}

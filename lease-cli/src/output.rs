@@ -1,0 +1,186 @@
+//! What is printed: tables for people, JSON for scripts.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use comfy_table::{ContentArrangement, Table, presets};
+use leases::{Holder, KeyState};
+use serde::Serialize;
+
+use crate::duration::{brief, millis};
+use crate::exit::{Exit, Failure};
+
+/// A holder, in JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct HolderJson {
+    label: String,
+    token: u64,
+    age_ms: u64,
+    remaining_ms: u64,
+}
+
+impl From<&Holder> for HolderJson {
+    fn from(holder: &Holder) -> Self {
+        Self {
+            label: holder.label.as_str().to_owned(),
+            token: holder.token.get(),
+            age_ms: millis(holder.age),
+            remaining_ms: millis(holder.remaining),
+        }
+    }
+}
+
+/// A key, in JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct KeyJson {
+    key: String,
+    high_water: Option<u64>,
+    holder: Option<HolderJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocked_ms: Option<u64>,
+}
+
+impl From<&KeyState> for KeyJson {
+    fn from(state: &KeyState) -> Self {
+        Self {
+            key: state.key.as_str().to_owned(),
+            high_water: state.high_water.map(leases::Token::get),
+            holder: state.holder.as_ref().map(HolderJson::from),
+            blocked_ms: state.blocked_for.map(millis),
+        }
+    }
+}
+
+/// A grant, in JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct GrantJson {
+    pub(crate) key: String,
+    pub(crate) owner: String,
+    pub(crate) token: u64,
+    pub(crate) ttl_ms: u64,
+    pub(crate) remaining_ms: u64,
+}
+
+/// Text from others, fit for a terminal: what could move the cursor, start an
+/// escape sequence or turn the writing direction becomes `?`.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| if is_unsafe(c) { '?' } else { c })
+        .collect()
+}
+
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}')
+        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Everything in one line, whatever it holds.
+pub(crate) fn one_line(text: &str) -> String {
+    let words: Vec<_> = text.split_whitespace().collect();
+    clean(&words.join(" "))
+}
+
+/// A table without lines, for people and `awk` alike.
+pub(crate) fn table(headings: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(headings);
+    table
+}
+
+/// A table's text, without the blanks at the borders that no line needs.
+pub(crate) fn table_text(table: &Table) -> String {
+    let mut text = String::new();
+    for line in table.lines() {
+        let line = line.strip_prefix(' ').unwrap_or(&line);
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Who holds a key, in one line.
+pub(crate) fn holder_words(holder: &Holder) -> String {
+    format!(
+        "{} (token {}, for {}, {} left)",
+        label_words(holder),
+        holder.token,
+        brief(holder.age),
+        brief(holder.remaining),
+    )
+}
+
+/// The holder's label, or that it has none.
+pub(crate) fn label_words(holder: &Holder) -> String {
+    match holder.label.as_str() {
+        "" => "somebody without a label".to_owned(),
+        label => clean(label),
+    }
+}
+
+/// Writes to stdout.
+pub(crate) fn print(text: impl fmt::Display) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    write!(out, "{text}")
+        .and_then(|()| out.flush())
+        .map_err(|error| match error.kind() {
+            // The reader has seen enough.
+            io::ErrorKind::BrokenPipe => Failure::silent(Exit::Signalled(13)),
+            _ => Failure::new(Exit::Internal, format!("cannot write to stdout: {error}")),
+        })
+}
+
+/// Writes one line of JSON to stdout.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    print(format_args!("{}\n", json(value)?))
+}
+
+pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(value)
+        .map_err(|error| Failure::new(Exit::Internal, format!("cannot write JSON: {error}")))
+}
+
+/// Replaces what follows a scheme in anything that looks like a URL: it may
+/// hold a password.
+pub(crate) fn without_urls(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        clean.push_str(before);
+        let end = after
+            .find(|c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '`'))
+            .unwrap_or(after.len());
+        if end > 0 {
+            clean.push('…');
+        }
+        rest = &after[end..];
+    }
+    clean.push_str(rest);
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_from_others_cannot_write_on_the_terminal() {
+        assert_eq!(clean("a\u{1b}[2Jb\r\nc\u{9b}d"), "a?[2Jb??c?d");
+        assert_eq!(clean("abc\u{202e}def"), "abc?def");
+        assert_eq!(clean("é e\u{301} 🦀"), "é e\u{301} 🦀");
+        assert_eq!(one_line("a\n  b\tc\u{1b}"), "a b c?");
+    }
+
+    #[test]
+    fn urls_lose_what_may_be_secret() {
+        assert_eq!(
+            without_urls("odd 'postgres://u:hunter2@h/d?password=x' found"),
+            "odd 'postgres://…' found"
+        );
+        assert_eq!(without_urls("no url"), "no url");
+    }
+}

@@ -1,0 +1,123 @@
+//! `lease run`: a command under a lease.
+
+mod child;
+mod guard;
+mod limits;
+mod supervise;
+mod terminal;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use leases::{Error, Label, Lease, Leases};
+
+use crate::acquire::{self, Wish};
+use crate::args;
+use crate::exit::{Exit, Failure, words};
+use crate::interrupt::Signals;
+use crate::stderr;
+use crate::store::Target;
+use child::{Child, Ended};
+use limits::Limits;
+use supervise::Supervisor;
+use terminal::Terminal;
+
+pub(crate) use guard::{ARGUMENT as GUARD, main as guard};
+
+/// How long the end of a command may wait for the release: a store that is out
+/// of reach frees the key at its expiry anyway.
+const RELEASE: Duration = Duration::from_secs(5);
+/// The same once the lease is lost.
+const RELEASE_LOST: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(target: Target, args: args::Run) -> Result<Exit, Failure> {
+    let wish = Wish {
+        key: args.key.clone(),
+        ttl: args.ttl,
+        label: args.label.clone().unwrap_or_else(|| label(&args.command)),
+        waiting: args.waiting,
+    };
+    let (leases, lease) = acquire::acquire(&target, wish).await?;
+    let ended = under(&lease, &args).await;
+    match ended {
+        Ok(Outcome::Ended(ended)) => release(leases, lease, ended.exit()).await,
+        Ok(Outcome::Lost) => {
+            // What it still holds at the store must not block others.
+            let _ = tokio::time::timeout(RELEASE_LOST, lease.release()).await;
+            Ok(Exit::Lost)
+        }
+        Err(failure) => {
+            release(leases, lease, failure.exit).await?;
+            Err(failure)
+        }
+    }
+}
+
+/// Which command, and where: arguments may hold secrets.
+fn label(command: &[OsString]) -> Label {
+    let program = command
+        .first()
+        .map(|c| Path::new(c).file_name().unwrap_or(c).to_string_lossy())
+        .unwrap_or_default();
+    let program: String = program.chars().take(50).collect();
+    Label::lossy(&format!("{program} by {}", Label::of_this_process()))
+}
+
+/// How a command under a lease ended.
+enum Outcome {
+    /// By itself, with the lease held to the end.
+    Ended(Ended),
+    /// The lease was lost, and the command is gone.
+    Lost,
+}
+
+async fn under(lease: &Lease, args: &args::Run) -> Result<Outcome, Failure> {
+    let limits = Limits::new(args.ttl, args.kill_after);
+    if !limits.wait_for_time(lease).await {
+        say_lost(lease, "it was lost before the command started");
+        return Ok(Outcome::Lost);
+    }
+    // Before the child is there: none of its signals may be missed.
+    let signals = Signals::listen_all()?;
+    let terminal = Terminal::find();
+    let child = Child::spawn(&args.command, lease, terminal.as_ref())?;
+    let mut supervisor = Supervisor::new(lease, &child, limits, terminal.as_ref(), signals);
+    let outcome = supervisor.watch().await;
+    child.reap();
+    if let Some(terminal) = &terminal {
+        terminal.take_back(
+            child.group(),
+            matches!(&outcome, Outcome::Ended(e) if e.by_itself()),
+        );
+    }
+    Ok(outcome)
+}
+
+fn say_lost(lease: &Lease, words: &str) {
+    let (key, token) = (lease.key().as_str(), lease.token());
+    stderr::say(&format!("the lease on {key:?} (token {token}): {words}"));
+}
+
+/// Releases after the command has ended, and says with what to exit.
+async fn release(leases: Leases, lease: Lease, exit: Exit) -> Result<Exit, Failure> {
+    let key = lease.key().clone();
+    let failed = match tokio::time::timeout(RELEASE, lease.release()).await {
+        Ok(Ok(_)) => None,
+        Ok(Err(Error::Lost(lost))) => {
+            // The store's word: somebody had cut it off while the command ran.
+            return Err(Failure::new(Exit::Lost, lost.to_string()));
+        }
+        Ok(Err(error)) => Some(words(&error)),
+        Err(_) => Some("the store does not answer".to_owned()),
+    };
+    if let Some(why) = failed {
+        let key = key.as_str();
+        stderr::say(&format!(
+            "{key:?} could not be released ({why}); it is free when its TTL is over"
+        ));
+    } else {
+        leases.shutdown(RELEASE_LOST).await;
+    }
+    Ok(exit)
+}

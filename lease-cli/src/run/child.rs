@@ -1,0 +1,181 @@
+//! The command's process and its group.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use leases::Lease;
+use nix::sys::signal::{SigSet, SigmaskHow};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, kill_process_group,
+    test_kill_process_group, waitid,
+};
+
+use super::guard::Guard;
+use super::terminal::Terminal;
+use crate::exit::{Exit, Failure};
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Exited(i32),
+    Signalled(i32),
+}
+
+impl Ended {
+    pub(super) fn exit(self) -> Exit {
+        match self {
+            Self::Exited(code) => Exit::Command(code as u8),
+            Self::Signalled(signal) => Exit::Signalled(signal),
+        }
+    }
+
+    pub(super) fn by_itself(self) -> bool {
+        matches!(self, Self::Exited(_))
+    }
+}
+
+/// A command that was started, leader of its own process group.
+#[derive(Debug)]
+pub(super) struct Child {
+    pid: Pid,
+    /// Ends with the child's supervision.
+    _guard: Option<Guard>,
+}
+
+impl Child {
+    /// Starts the command under the lease. With a terminal whose foreground is
+    /// ours, its group gets that.
+    ///
+    /// Must be called on a thread that lives as long as the process: the
+    /// parent-death signal fires when the *thread* that forked ends. The
+    /// runtime has one thread, the main one.
+    pub(super) fn spawn(
+        command: &[OsString],
+        lease: &Lease,
+        terminal: Option<&Terminal>,
+    ) -> Result<Self, Failure> {
+        let program = command.first().map_or(OsStr::new(""), |p| p);
+        let mask = block_ttou().map_err(|error| cannot_run(program, &error))?;
+        let guard = Guard::start();
+        let mut command_ = Command::new(program);
+        command_
+            .args(command.iter().skip(1))
+            .env("LEASE_KEY", lease.key().as_str())
+            .env("LEASE_TOKEN", lease.token().to_string())
+            .process_group(0);
+        let us = getpid();
+        let foreground = terminal.is_some_and(Terminal::goes_to_child);
+        let prepare = move || prepare(us, foreground, &mask);
+        // SAFETY: the closure runs between fork and exec, where only
+        // async-signal-safe calls are sound. It makes plain system calls
+        // (prctl, getppid, ioctl, rt_sigprocmask) and touches neither the heap
+        // nor a lock. There is no other way to set a parent-death signal
+        // before the command runs.
+        #[allow(unsafe_code)]
+        unsafe {
+            command_.pre_exec(prepare);
+        }
+        match command_.spawn() {
+            Ok(child) => {
+                let pid = Pid::from_child(&child);
+                // The process ends without `child.wait()`: it is waited for by
+                // its pid, stops included.
+                let guard = guard.and_then(|guard| guard.watch(pid));
+                Ok(Self { pid, _guard: guard })
+            }
+            Err(error) => {
+                if foreground && let Some(terminal) = terminal {
+                    terminal.hand_to(rustix::process::getpgrp());
+                }
+                Err(cannot_run(program, &error))
+            }
+        }
+    }
+
+    pub(super) fn group(&self) -> Pid {
+        self.pid
+    }
+
+    /// Sends a signal to the whole group.
+    pub(super) fn signal(&self, signal: Signal) {
+        if kill_process_group(self.pid, signal).is_err() || signal == Signal::KILL {
+            // It may have left its group, or taken another user's rights.
+            let _ = kill_process(self.pid, signal);
+        }
+    }
+
+    /// How the leader ended, if it has. It stays a zombie until `reap`, so that
+    /// its group's number cannot go to somebody else.
+    pub(super) fn ended(&self) -> Option<Ended> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::Pid(self.pid), options) {
+            Ok(Some(status)) => status
+                .exit_status()
+                .map(Ended::Exited)
+                .or_else(|| status.terminating_signal().map(Ended::Signalled)),
+            Ok(None) => None,
+            // Somebody else reaped it; nothing is known but that it is gone.
+            Err(_) => Some(Ended::Exited(i32::from(Exit::Internal.code()))),
+        }
+    }
+
+    /// The signal that stopped the leader, once for each stop.
+    pub(super) fn stopped(&self) -> Option<i32> {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        let status = waitid(WaitId::Pid(self.pid), options).ok()??;
+        status.stopping_signal()
+    }
+
+    /// Ends the zombie of a leader that has ended.
+    pub(super) fn reap(&self) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let _ = waitid(WaitId::Pid(self.pid), options);
+    }
+
+    /// Whether anybody is left in the group. Only after `reap`.
+    pub(super) fn group_lives(&self) -> bool {
+        test_kill_process_group(self.pid).is_ok()
+    }
+}
+
+/// Between fork and exec. See `Child::spawn` for what is allowed in here.
+fn prepare(parent: Pid, foreground: bool, mask: &SigSet) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The parent may have died before that took effect.
+        if rustix::process::getppid() != Some(parent) {
+            return Err(rustix::io::Errno::SRCH.into());
+        }
+    }
+    if foreground {
+        // SIGTTOU is still blocked; a terminal that is gone is no reason not
+        // to run.
+        let _ = rustix::termios::tcsetpgrp(rustix::stdio::stdin(), getpid());
+    }
+    mask.thread_set_mask()?;
+    Ok(())
+}
+
+/// Blocks SIGTTOU, so that the foreground can be given and taken back from the
+/// background. Returns the mask from before, which belongs to the child.
+fn block_ttou() -> io::Result<SigSet> {
+    let mut ttou = SigSet::empty();
+    ttou.add(nix::sys::signal::Signal::SIGTTOU);
+    Ok(ttou.thread_swap_mask(SigmaskHow::SIG_BLOCK)?)
+}
+
+/// As a shell says it: 127 when it was not found, 126 when it cannot be run.
+fn cannot_run(program: &OsStr, error: &io::Error) -> Failure {
+    let program = program.to_string_lossy();
+    if error.kind() == io::ErrorKind::NotFound {
+        let words = format!("{program:?} was not found; check its name and PATH");
+        return Failure::new(Exit::NotFound, words);
+    }
+    Failure::new(
+        Exit::NotExecutable,
+        format!("{program:?} cannot be run: {error}"),
+    )
+}

@@ -1,0 +1,116 @@
+//! Which store: the option, the environment, the user's own file.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use leases::Store;
+
+use crate::exit::{Exit, Failure};
+use crate::output;
+use crate::patience::Patience;
+
+/// A store that can be opened.
+pub(crate) enum Target {
+    /// May hold secrets: never printed.
+    Url(String),
+    /// The user's own SQLite file.
+    Default(PathBuf),
+}
+
+impl Target {
+    /// `--store`, then `LEASE_STORE`, then a file of this user's.
+    pub(crate) fn resolve(option: Option<String>) -> Result<Self, Failure> {
+        if let Some(url) = option {
+            return Ok(Self::Url(url));
+        }
+        match std::env::var("LEASE_STORE") {
+            Ok(url) if !url.is_empty() => Ok(Self::Url(url)),
+            Err(std::env::VarError::NotUnicode(_)) => Err(Failure::new(
+                Exit::Usage,
+                "LEASE_STORE is not valid text; set it to a store's URL",
+            )),
+            _ => {
+                let get = |name: &str| std::env::var_os(name);
+                default_path(get("XDG_STATE_HOME"), get("HOME")).map(Self::Default)
+            }
+        }
+    }
+
+    /// Opens it; one that is out of reach is tried for as long as `patience`
+    /// lasts.
+    pub(crate) async fn open(&self, patience: Patience) -> Result<Store, Failure> {
+        let opened = match self {
+            Self::Url(url) => patience.ask(|| leases::open(url)).await,
+            Self::Default(path) => {
+                create_parent(path)?;
+                patience.ask(|| open_file(path)).await
+            }
+        };
+        opened.map_err(|error| {
+            let failure = Failure::from(error);
+            Failure::new(failure.exit, output::without_urls(&failure.message))
+        })
+    }
+}
+
+async fn open_file(path: &Path) -> Result<Store, leases::Error> {
+    Ok(leases::sqlite::SqliteStore::open(path).await?.into())
+}
+
+/// As the XDG base directory specification says: a relative path is no path.
+fn default_path(state: Option<OsString>, home: Option<OsString>) -> Result<PathBuf, Failure> {
+    let absolute = |path: Option<OsString>| path.map(PathBuf::from).filter(|p| p.is_absolute());
+    let state = match absolute(state) {
+        Some(state) => state,
+        None => absolute(home)
+            .map(|home| home.join(".local/state"))
+            .ok_or_else(|| {
+                Failure::new(
+                    Exit::Usage,
+                    "no store: give --store URL, or set LEASE_STORE, XDG_STATE_HOME or HOME",
+                )
+            })?,
+    };
+    Ok(state.join("lease").join("leases.db"))
+}
+
+/// Creates the folder of the default store, for this user alone.
+fn create_parent(path: &Path) -> Result<(), Failure> {
+    use std::os::unix::fs::DirBuilderExt;
+    let Some(parent) = path.parent() else {
+        return Ok(());
+    };
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(parent)
+        .map_err(|error| {
+            Failure::new(
+                Exit::Misconfigured,
+                format!(
+                    "cannot create the folder {} for the default store: {error}; give --store URL",
+                    parent.display()
+                ),
+            )
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_path_follows_xdg() {
+        let path = |state: Option<&str>, home: Option<&str>| {
+            default_path(state.map(Into::into), home.map(Into::into)).map(|p| p.into_os_string())
+        };
+        assert_eq!(path(Some("/s"), Some("/h")).unwrap(), "/s/lease/leases.db");
+        for odd in [None, Some(""), Some("relative")] {
+            assert_eq!(
+                path(odd, Some("/h")).unwrap(),
+                "/h/.local/state/lease/leases.db"
+            );
+        }
+        assert_eq!(path(None, None).unwrap_err().exit, Exit::Usage);
+    }
+}
