@@ -1,10 +1,11 @@
 //! Acquiring: shared by `run` and `acquire`, and the latter itself.
 
 use std::io::IsTerminal;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leases::{Attempt, Error, Event, EventKind, Key, Label, Lease, Leases, Observer, Ttl};
+use leases::{Attempt, Error, Event, EventKind, Key, Label, Lease, Leases, Ttl};
 use tokio::time::Instant;
 
 use crate::args::{self, Waiting};
@@ -20,6 +21,8 @@ use crate::store::Target;
 const SETTLE: Duration = Duration::from_secs(3);
 /// The same when the store has just failed to answer.
 const SETTLE_UNANSWERED: Duration = Duration::from_millis(500);
+/// How often a lease that has too little time left is looked at.
+const LOOK: Duration = Duration::from_millis(5);
 /// A store that took long to open still gets this long for its answer.
 const LEAST_ANSWER: Duration = Duration::from_millis(500);
 
@@ -29,6 +32,8 @@ pub(crate) struct Wish {
     pub(crate) ttl: Ttl,
     pub(crate) label: Label,
     pub(crate) waiting: Waiting,
+    /// How much time must be left on the lease to be worth anything.
+    pub(crate) lead: Duration,
 }
 
 impl Wish {
@@ -44,6 +49,7 @@ pub(crate) async fn command(target: Target, args: args::Acquire) -> Result<Exit,
         ttl: args.ttl,
         label: args.label.unwrap_or_else(Label::of_this_process),
         waiting: args.waiting,
+        lead: Duration::ZERO,
     };
     let (leases, lease) = acquire(&target, wish).await?;
     let grant = lease.detach().map_err(Error::from)?;
@@ -90,15 +96,17 @@ pub(crate) async fn acquire(target: &Target, wish: Wish) -> Result<(Leases, Leas
         signal = signals.next() => return Err(ended_by(signal)),
         store = target.open(patience) => store?,
     };
+    let notices = Arc::new(Notices::new(wish.once()));
+    let told = Arc::clone(&notices);
     let leases = store
         .leases()
         .label(wish.label.clone())
-        .observer(Notices::new(wish.once()))
+        .observer(move |event: &Event| told.observe(event))
         .build();
     let acquired = tokio::select! {
         biased;
         signal = signals.next() => Err(ended_by(signal)),
-        acquired = ask(&leases, &wish, patience, start) => acquired,
+        acquired = usable(&leases, &wish, patience, start) => acquired,
     };
     match acquired {
         Ok(lease) => Ok((leases, lease)),
@@ -107,8 +115,50 @@ pub(crate) async fn acquire(target: &Target, wish: Wish) -> Result<(Leases, Leas
                 Exit::Unavailable => SETTLE_UNANSWERED,
                 _ => SETTLE,
             };
-            settle(&leases, &wish, limit, &mut signals).await;
+            let settled = settle(&leases, limit, &mut signals).await;
+            if !settled && notices.may_be_under_way.load(Ordering::Relaxed) {
+                stderr::say(&format!(
+                    "could not tell the store that nobody waits for {:?} any more; a request may \
+                     still be under way, and would block the key for {}",
+                    wish.key.as_str(),
+                    brief(wish.ttl.get()),
+                ));
+            }
             Err(failure)
+        }
+    }
+}
+
+/// A lease with enough time left on it. One that came so slowly that it was
+/// lost before anything began under it is asked for again.
+async fn usable(
+    leases: &Leases,
+    wish: &Wish,
+    patience: Patience,
+    start: Instant,
+) -> Result<Lease, Failure> {
+    loop {
+        let lease = ask(leases, wish, patience, start).await?;
+        while lease.check().is_ok() {
+            if lease.remaining() > wish.lead {
+                return Ok(lease);
+            }
+            // Its renewal is under way.
+            tokio::time::sleep(LOOK).await;
+        }
+        let over = wish
+            .waiting
+            .wait
+            .is_some_and(|limit| start.elapsed() >= limit);
+        if wish.waiting.no_wait || over {
+            return Err(Failure::new(
+                Exit::NotInTime,
+                format!(
+                    "{:?} was granted too slowly for a TTL of {}; use a longer one, or a faster store",
+                    wish.key.as_str(),
+                    brief(wish.ttl.get()),
+                ),
+            ));
         }
     }
 }
@@ -142,19 +192,11 @@ async fn ask(
 }
 
 /// Lets the clean-up of a wait that ended reach the store.
-async fn settle(leases: &Leases, wish: &Wish, limit: Duration, signals: &mut Signals) {
-    let settled = tokio::select! {
+async fn settle(leases: &Leases, limit: Duration, signals: &mut Signals) -> bool {
+    tokio::select! {
         report = leases.shutdown(limit) => report.settled,
         // Whoever asks twice does not want to wait.
         _ = signals.next() => false,
-    };
-    if !settled {
-        stderr::say(&format!(
-            "could not tell the store that nobody waits for {:?} any more; if a request is still \
-             under way, the key may be blocked for {}",
-            wish.key.as_str(),
-            brief(wish.ttl.get()),
-        ));
     }
 }
 
@@ -165,6 +207,8 @@ struct Notices {
     outage: AtomicBool,
     quarantine: AtomicBool,
     waiting: AtomicBool,
+    /// Whether the last request may yet take effect.
+    may_be_under_way: AtomicBool,
 }
 
 impl Notices {
@@ -175,6 +219,7 @@ impl Notices {
             outage: AtomicBool::new(false),
             quarantine: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
+            may_be_under_way: AtomicBool::new(false),
         }
     }
 
@@ -191,9 +236,18 @@ impl Notices {
     }
 }
 
-impl Observer for Notices {
+impl Notices {
     fn observe(&self, event: &Event) {
         let key = event.key.as_str();
+        let under_way = match &event.kind {
+            EventKind::Attempt { .. } => Some(true),
+            EventKind::AttemptFailed { error, .. } => Some(error.is_unknown_outcome()),
+            EventKind::Contended { .. } | EventKind::Refused { .. } => Some(false),
+            _ => None,
+        };
+        if let Some(under_way) = under_way {
+            self.may_be_under_way.store(under_way, Ordering::Relaxed);
+        }
         match &event.kind {
             EventKind::AttemptFailed { error, .. } if error.is_transient() && !self.quiet => {
                 self.failed(|| format!("{}; trying again for {key:?}", words(error)));

@@ -32,14 +32,16 @@ const RELEASE: Duration = Duration::from_secs(5);
 const RELEASE_LOST: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(target: Target, args: args::Run) -> Result<Exit, Failure> {
+    let limits = Limits::new(args.ttl, args.kill_after);
     let wish = Wish {
         key: args.key.clone(),
         ttl: args.ttl,
         label: args.label.clone().unwrap_or_else(|| label(&args.command)),
         waiting: args.waiting,
+        lead: limits.lead(),
     };
     let (leases, lease) = acquire::acquire(&target, wish).await?;
-    let ended = under(&lease, &args).await;
+    let ended = under(&lease, &args.command, limits).await;
     match ended {
         Ok(Outcome::Ended(ended)) => release(leases, lease, ended.exit()).await,
         Ok(Outcome::Lost) => {
@@ -72,16 +74,11 @@ enum Outcome {
     Lost,
 }
 
-async fn under(lease: &Lease, args: &args::Run) -> Result<Outcome, Failure> {
-    let limits = Limits::new(args.ttl, args.kill_after);
-    if !limits.wait_for_time(lease).await {
-        say_lost(lease, "it was lost before the command started");
-        return Ok(Outcome::Lost);
-    }
+async fn under(lease: &Lease, command: &[OsString], limits: Limits) -> Result<Outcome, Failure> {
     // Before the child is there: none of its signals may be missed.
     let signals = Signals::listen_all()?;
     let terminal = Terminal::find();
-    let child = Child::spawn(&args.command, lease, terminal.as_ref())?;
+    let child = Child::spawn(command, lease, terminal.as_ref())?;
     let mut supervisor = Supervisor::new(lease, &child, limits, terminal.as_ref(), signals);
     let outcome = supervisor.watch().await;
     child.reap();

@@ -8,9 +8,6 @@ use leases::{Clock, Lease, LostCause, LostReason, Moment, SystemClock, Ttl};
 /// deadline, or a twentieth of the TTL before it when that is less.
 const MARGIN: Duration = Duration::from_millis(20);
 
-/// How often a lease that has too little time left is looked at.
-const LOOK: Duration = Duration::from_millis(5);
-
 /// The times of one lease's command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
@@ -40,20 +37,6 @@ impl Limits {
         let margin = u64::try_from(self.margin.as_nanos()).unwrap_or(u64::MAX);
         let last = Moment::from_nanos(deadline.as_nanos().saturating_sub(margin));
         now.after(self.kill_after).min(last)
-    }
-
-    /// Waits until the lease has enough time left to start a command under it:
-    /// a slow grant is renewed first. False when it is lost instead.
-    pub(super) async fn wait_for_time(&self, lease: &Lease) -> bool {
-        loop {
-            if lease.check().is_err() {
-                return false;
-            }
-            if lease.remaining() > self.lead() {
-                return true;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
     }
 }
 

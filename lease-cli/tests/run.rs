@@ -1,0 +1,238 @@
+//! `lease run` on a good day: statuses, what the command sees, signals, waits.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use support::{Place, Running, lives, number, until};
+
+#[test]
+fn the_command_sees_its_key_and_token_and_the_key_is_free_afterwards() {
+    let place = Place::new();
+    let ran = place.done(&[
+        "run",
+        "demo",
+        "--",
+        "sh",
+        "-c",
+        "echo \"$LEASE_KEY $LEASE_TOKEN\"",
+    ]);
+    let ran = ran.ok();
+    assert_eq!(ran.err, "");
+    let (key, token) = ran.out.trim().split_once(' ').unwrap();
+    assert_eq!(key, "demo");
+    let state = place.inspect("demo");
+    assert_eq!(state["high_water"].as_i64().unwrap(), number(token));
+    assert!(state["holder"].is_null());
+}
+
+#[test]
+fn the_status_is_the_commands_own_or_a_shells() {
+    let place = Place::new();
+    for (script, code) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("exit 255", 255),
+        ("kill -9 $$", 137),
+        ("kill -TERM $$", 143),
+        ("kill -34 $$", 162),
+    ] {
+        place
+            .done(&["run", "k", "--", "sh", "-c", script])
+            .code(code);
+    }
+    let file = place.path("plain");
+    std::fs::write(&file, "x").unwrap();
+    let file = file.to_str().unwrap();
+    place
+        .done(&["run", "k", "--", file])
+        .code(126)
+        .error_line("cannot be run");
+    place
+        .done(&["run", "k", "--", "/nowhere/at/all"])
+        .code(127)
+        .error_line("not found");
+    place.done(&["run", "k", "--", ""]).code(127);
+    // Whatever became of the command, the key is free.
+    place.done(&["run", "-n", "k", "--", "true"]).ok();
+}
+
+#[test]
+fn stdin_and_stdout_are_the_commands_own() {
+    let place = Place::new();
+    let mut command = place.lease(&["run", "k", "--", "sh", "-c", "cat; echo err >&2"]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let text = "line\n".repeat(50_000);
+    let mut stdin = child.stdin.take().unwrap();
+    let sent = text.clone();
+    let writer = std::thread::spawn(move || stdin.write_all(sent.as_bytes()).unwrap());
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    assert!(output.status.success());
+    assert!(output.stdout == text.as_bytes());
+    assert_eq!(output.stderr, b"err\n");
+}
+
+#[test]
+fn a_key_that_is_held_is_waited_for_as_long_as_was_said() {
+    let place = Place::new();
+    let holder = place.run(&["--label", "the holder"], "k", "touch held; read x");
+    drop(holder); // stdin is empty: it ends at once; the key must be free
+    let mut command = place.lease(&["run", "--label", "the holder", "k", "--", "sleep", "1000"]);
+    let holder = Running::start(&mut command);
+    until("the holder", || !place.holder("k").is_null());
+
+    let none = place.done(&["run", "-n", "k", "--", "true"]).code(75);
+    none.error_line("the holder");
+    let start = Instant::now();
+    let some = place
+        .done(&["run", "--wait", "300ms", "k", "--", "true"])
+        .code(75);
+    some.error_line("still held");
+    assert!(start.elapsed() >= Duration::from_millis(300));
+    place
+        .done(&["acquire", "k", "--ttl", "1m", "-w", "10ms"])
+        .code(75);
+
+    let waiter = place.run(&[], "k", "echo got it");
+    holder.signal(Signal::SIGTERM);
+    holder.end().code(143);
+    assert_eq!(waiter.end().ok().out, "got it\n");
+}
+
+#[test]
+fn a_label_says_who_it_is() {
+    let place = Place::new();
+    let running = place.run(&[], "k", "exec sleep 1000 # secret");
+    until("the holder", || !place.holder("k").is_null());
+    let label = place.holder("k")["label"].as_str().unwrap().to_owned();
+    assert!(label.starts_with("sh by lease["), "{label}");
+    assert!(label.contains(&running.pid.to_string()), "{label}");
+    assert!(
+        !label.contains("secret"),
+        "arguments may hold secrets: {label}"
+    );
+}
+
+#[test]
+fn signals_reach_the_whole_process_group() {
+    let place = Place::new();
+    let script = "
+        sh -c 'trap \"echo grandchild >> seen; exit\" USR1; touch ready2
+               while :; do sleep 0.02; done' &
+        trap 'echo child >> seen' USR1
+        trap 'wait; exit 9' TERM
+        touch ready1
+        while :; do sleep 0.02; done";
+    let running = place.run(&[], "k", script);
+    until("the traps", || {
+        place.path("ready1").exists() && place.path("ready2").exists()
+    });
+    running.signal(Signal::SIGUSR1);
+    place.wait_for_text("seen", "grandchild");
+    place.wait_for_text("seen", "child\n");
+    running.signal(Signal::SIGTERM);
+    running.end().code(9);
+    place.done(&["run", "-n", "k", "--", "true"]).ok();
+}
+
+#[test]
+fn each_signal_is_passed_on_and_shows_in_the_status() {
+    let place = Place::new();
+    for (signal, code) in [
+        (Signal::SIGINT, 130),
+        (Signal::SIGTERM, 143),
+        (Signal::SIGHUP, 129),
+        (Signal::SIGQUIT, 131),
+        (Signal::SIGUSR2, 140),
+    ] {
+        let key = format!("k{code}");
+        let running = place.run(&[], &key, &format!("touch ready{code}; exec sleep 1000"));
+        until("the command", || {
+            place.path(&format!("ready{code}")).exists()
+        });
+        running.signal(signal);
+        running.end().code(code);
+        place.done(&["run", "-n", &key, "--", "true"]).ok();
+    }
+}
+
+#[test]
+fn signals_that_our_caller_ignores_stay_ignored() {
+    let place = Place::new();
+    let script = "touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 5";
+    let lease = env!("CARGO_BIN_EXE_lease");
+    let mut command = place.lease(&[]);
+    // `nohup` does just this, and more with its output.
+    let wrapped = format!("trap '' HUP; exec '{lease}' run k -- sh -c '{script}'");
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", &wrapped])
+        .current_dir(command.get_current_dir().unwrap());
+    for (name, value) in command.env("X", "x").get_envs() {
+        shell.env(name, value.unwrap_or_default());
+    }
+    shell.env_remove("LEASE_LOG");
+    let running = Running::start(&mut shell);
+    until("the command", || place.path("ready").exists());
+    running.signal(Signal::SIGHUP);
+    std::fs::write(place.path("go"), "").unwrap();
+    running.end().code(5);
+}
+
+#[test]
+fn a_wait_that_a_signal_ends_leaves_nothing_behind() {
+    let place = Place::new();
+    let holder = place.run(&[], "k", "exec sleep 1000");
+    until("the holder", || !place.holder("k").is_null());
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+        for command in ["run", "acquire"] {
+            let mut args = vec![command, "k"];
+            match command {
+                "run" => args.extend(["--", "true"]),
+                _ => args.extend(["--ttl", "30s"]),
+            }
+            let mut waiter = place.lease(&args);
+            let waiter = Running::start(waiter.env("LEASE_LOG", "trace").process_group(0));
+            // It has asked and goes to sleep: its signals are in place.
+            wait_until_it_catches(waiter.pid, signal);
+            waiter.signal(signal);
+            let ended = waiter.end().code(code);
+            assert_eq!(ended.out, "");
+        }
+    }
+    assert!(!place.holder("k").is_null());
+    holder.signal(Signal::SIGTERM);
+    holder.end().code(143);
+    place.done(&["run", "-n", "k", "--", "true"]).ok();
+}
+
+/// Until the process has a handler for the signal.
+fn wait_until_it_catches(pid: i32, signal: Signal) {
+    until("the signal handler", || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        caught.unwrap_or(0) >> (signal as i32 - 1) & 1 == 1
+    });
+}
+
+#[test]
+fn what_a_command_leaves_running_is_left_alone() {
+    let place = Place::new();
+    let script = "sleep 1000 > /dev/null 2>&1 & echo $! > pid";
+    place.run(&[], "k", script).end().ok();
+    let pid = number(&place.text("pid")) as i32;
+    assert!(lives(pid));
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+}
