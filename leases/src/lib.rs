@@ -41,6 +41,7 @@
 //! * [`Leases`] and [`Lease`] are what an application uses; [`LeaseBackend`] is
 //!   what a store implements.
 //! * [`stores`] says what each store is, and what it promises.
+//! * The [`guide`]: guarantees, operating, observability, writing a backend.
 //!
 //! # Stores
 //! Which stores are compiled in is a matter of cargo features; which of them is
@@ -59,6 +60,7 @@
 #![forbid(unsafe_code)]
 
 mod connect;
+pub mod guide;
 mod known;
 mod store;
 mod url;
@@ -71,3 +73,8 @@ pub use lease_core::*;
 #[cfg(feature = "sqlite")]
 pub use lease_sqlite as sqlite;
 pub use store::Store;
+
+/// The README's program compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
