@@ -51,7 +51,7 @@ pub(crate) async fn command(target: Target, args: args::Acquire) -> Result<Exit,
         waiting: args.waiting,
         lead: Duration::ZERO,
     };
-    let (leases, lease) = acquire(&target, wish).await?;
+    let Acquired { leases, lease, .. } = acquire(&target, wish).await?;
     let grant = lease.detach().map_err(Error::from)?;
     let printed = if args.form.json {
         output::print_json(&GrantJson {
@@ -81,9 +81,17 @@ pub(crate) async fn command(target: Target, args: args::Acquire) -> Result<Exit,
     printed.map(|()| Exit::Success)
 }
 
+/// What was wanted.
+pub(crate) struct Acquired {
+    pub(crate) leases: Leases,
+    pub(crate) lease: Lease,
+    /// Signals that have come too late to end the wait.
+    pub(crate) signals: Signals,
+}
+
 /// Opens the store and waits for the key. A signal ends the wait, and nothing
 /// is left behind at the store however it ends.
-pub(crate) async fn acquire(target: &Target, wish: Wish) -> Result<(Leases, Lease), Failure> {
+pub(crate) async fn acquire(target: &Target, wish: Wish) -> Result<Acquired, Failure> {
     let start = Instant::now();
     let mut signals = Signals::listen(&ENDING)?;
     let patience = if wish.once() {
@@ -109,7 +117,11 @@ pub(crate) async fn acquire(target: &Target, wish: Wish) -> Result<(Leases, Leas
         acquired = usable(&leases, &wish, patience, start) => acquired,
     };
     match acquired {
-        Ok(lease) => Ok((leases, lease)),
+        Ok(lease) => Ok(Acquired {
+            leases,
+            lease,
+            signals,
+        }),
         Err(failure) => {
             let limit = match failure.exit {
                 Exit::Unavailable => SETTLE_UNANSWERED,

@@ -17,18 +17,12 @@ pub(crate) const ENDING: [Signal; 6] = [
     Signal::USR2,
 ];
 
-/// What is passed on to a running command, and what says that something has
-/// happened to it or to us.
-const RUNNING: [Signal; 8] = [
-    Signal::INT,
-    Signal::TERM,
-    Signal::HUP,
-    Signal::QUIT,
-    Signal::USR1,
-    Signal::USR2,
-    Signal::WINCH,
-    Signal::TSTP,
-];
+/// What else is passed on to a running command. While nothing runs, these do
+/// what they do to every program.
+const RUNNING: [Signal; 2] = [Signal::WINCH, Signal::TSTP];
+
+/// What says that something has happened to the command or to us.
+const OWN: [Signal; 2] = [Signal::CHILD, Signal::CONT];
 
 /// Signals of this process, one after another.
 pub(crate) struct Signals(SelectAll<BoxStream<'static, Signal>>);
@@ -48,13 +42,14 @@ impl Signals {
         Ok(Self(select_all(streams)))
     }
 
-    /// Listens to everything that concerns a running command.
-    pub(crate) fn listen_all() -> Result<Self, Failure> {
-        let mut all = Self::listen(&RUNNING)?;
-        for own in [Signal::CHILD, Signal::CONT] {
-            all.0.push(stream(own).map_err(cannot_listen)?);
+    /// Listens to everything else that concerns a running command, too. What
+    /// has arrived already is not lost.
+    pub(crate) fn listen_for_command(mut self) -> Result<Self, Failure> {
+        self.0.extend(Self::listen(&RUNNING)?.0);
+        for own in OWN {
+            self.0.push(stream(own).map_err(cannot_listen)?);
         }
-        Ok(all)
+        Ok(self)
     }
 
     /// The next one.

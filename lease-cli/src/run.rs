@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use leases::{Error, Label, Lease, Leases};
 
-use crate::acquire::{self, Wish};
+use crate::acquire::{self, Acquired, Wish};
 use crate::args;
 use crate::exit::{Exit, Failure, words};
 use crate::interrupt::Signals;
@@ -40,8 +40,12 @@ pub(crate) async fn run(target: Target, args: args::Run) -> Result<Exit, Failure
         waiting: args.waiting,
         lead: limits.lead(),
     };
-    let (leases, lease) = acquire::acquire(&target, wish).await?;
-    let ended = under(&lease, &args.command, limits).await;
+    let Acquired {
+        leases,
+        lease,
+        signals,
+    } = acquire::acquire(&target, wish).await?;
+    let ended = under(&lease, &args.command, limits, signals).await;
     match ended {
         Ok(Outcome::Ended(ended)) => release(leases, lease, ended.exit()).await,
         Ok(Outcome::Lost) => {
@@ -74,9 +78,14 @@ enum Outcome {
     Lost,
 }
 
-async fn under(lease: &Lease, command: &[OsString], limits: Limits) -> Result<Outcome, Failure> {
+async fn under(
+    lease: &Lease,
+    command: &[OsString],
+    limits: Limits,
+    signals: Signals,
+) -> Result<Outcome, Failure> {
     // Before the child is there: none of its signals may be missed.
-    let signals = Signals::listen_all()?;
+    let signals = signals.listen_for_command()?;
     let terminal = Terminal::find();
     let child = Child::spawn(command, lease, terminal.as_ref())?;
     let mut supervisor = Supervisor::new(lease, &child, limits, terminal.as_ref(), signals);
