@@ -252,6 +252,26 @@ fn nothing_of_a_command_outlives_a_lease_run_that_is_killed_outright() {
 }
 
 #[test]
+fn without_the_guard_the_kernel_still_ends_the_command() {
+    let place = Place::new();
+    let script = "echo $$ > child; while :; do sleep 0.05; done";
+    let running = place.run(&["--ttl", "1s"], "k", script);
+    until("the command", || place.text("child").ends_with('\n'));
+    let child = number(&place.text("child")) as i32;
+    let guard = children(running.pid)
+        .into_iter()
+        .map(|pid| number(&pid) as i32)
+        .find(|pid| *pid != child)
+        .unwrap();
+    let guard = nix::unistd::Pid::from_raw(guard);
+    nix::sys::signal::kill(guard, Signal::SIGKILL).unwrap();
+    until("the guard's end", || !lives(guard.as_raw()));
+    running.signal(Signal::SIGKILL);
+    running.status();
+    until("the command's end", || !lives(child));
+}
+
+#[test]
 fn a_store_that_is_not_there_at_the_start_is_status_69() {
     let place = Place::new();
     place.done(&["inspect", "k"]).ok();
