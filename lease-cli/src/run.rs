@@ -54,7 +54,8 @@ pub(crate) async fn run(target: Target, args: args::Run) -> Result<Exit, Failure
             Ok(Exit::Lost)
         }
         Err(failure) => {
-            release(leases, lease, failure.exit).await?;
+            // Nothing ran: whatever becomes of the release, that is the news.
+            let _ = release(leases, lease, failure.exit).await;
             Err(failure)
         }
     }
