@@ -63,6 +63,7 @@ fn examples() -> Result<(), String> {
         let path = entry.path();
         if path.extension().is_some_and(|e| e == "rs")
             && let Some(name) = path.file_stem()
+            && name != "lib"
         {
             names.push(name.to_string_lossy().into_owned());
         }
