@@ -82,16 +82,37 @@ fn examples() -> Result<(), String> {
     Ok(())
 }
 
-/// The suites need a C compiler (for the bundled SQLite) and no server yet.
+/// Programs that the build or a test runs, and the Debian packages that have
+/// them. No server yet.
+const PROGRAMS: &[(&str, &[&str])] = &[
+    // Compiles the bundled SQLite; Rust itself needs it to link.
+    ("cc", &["gcc", "libc6-dev"]),
+    // Plays somebody else who has the store's file open.
+    ("sqlite3", &["sqlite3"]),
+    ("setsid", &["util-linux"]),
+    ("bash", &["bash"]),
+];
+
 fn install_what_is_missing() -> Result<(), String> {
-    if exists("cc") {
+    let missing = PROGRAMS.iter().filter(|(program, _)| !exists(program));
+    let packages: Vec<&str> = missing
+        .flat_map(|(_, packages)| *packages)
+        .copied()
+        .collect();
+    if packages.is_empty() {
         return Ok(());
     }
     if !exists("apt-get") {
-        return Err("no C compiler `cc`: install one (Debian: apt-get install gcc)".to_owned());
+        let words = packages.join(", ");
+        return Err(format!(
+            "programs are missing; install what Debian has as: {words}"
+        ));
     }
     shell(Command::new("apt-get").args(["update", "--quiet"]))?;
-    shell(Command::new("apt-get").args(["install", "--yes", "--quiet", "gcc", "libc6-dev"]))
+    let mut install = Command::new("apt-get");
+    install.args(["install", "--yes", "--quiet", "--no-install-recommends"]);
+    shell(install.args(packages))
+        .map_err(|error| format!("{error}; installing needs root: run that command as root once"))
 }
 
 fn run_cargo(arguments: &[&str]) -> Result<(), String> {
