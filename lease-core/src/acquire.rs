@@ -153,7 +153,8 @@ impl Acquire {
     /// # Cancel safety
     /// Dropping the future gives the place in the queue up. A request that was
     /// under way is abandoned at the store in the background: it cannot block
-    /// the key.
+    /// the key. A future that is kept but not polled keeps its place in the
+    /// queue, and those behind it waiting.
     pub async fn acquire(self) -> Result<Lease, Error> {
         let terms = self.terms()?;
         let span = terms.span();
@@ -213,6 +214,14 @@ impl Acquire {
                 ttl: ttl.get(),
                 min: range.min,
                 max: range.max,
+            }
+            .into());
+        }
+        let drift = self.inner.drift;
+        if drift.validity(ttl).is_zero() {
+            return Err(InvalidInput::NothingLeft {
+                ttl: ttl.get(),
+                allowance: drift.of(ttl),
             }
             .into());
         }

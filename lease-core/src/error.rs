@@ -45,6 +45,12 @@ pub enum InvalidInput {
     /// The namespace holds the separator.
     #[error("a namespace must not hold a ':', which separates it from its keys")]
     NamespaceHoldsColon,
+    /// The namespace leaves no room for a key.
+    #[error("the namespace leaves no room for a key; a key of this store has up to {max} bytes")]
+    NamespaceTooLong {
+        /// How many bytes a key may have, the namespace included.
+        max: usize,
+    },
     /// The label has too many bytes.
     #[error("the label has {bytes} bytes; the limit is {MAX_LABEL_BYTES}")]
     LabelTooLong {
@@ -99,6 +105,16 @@ pub enum InvalidInput {
     DriftTooLarge {
         /// The share that was asked for.
         per_million: u32,
+    },
+    /// The drift allowance leaves nothing of the TTL to the holder.
+    #[error(
+        "a drift allowance of {allowance:?} leaves nothing of a TTL of {ttl:?}; use a longer TTL"
+    )]
+    NothingLeft {
+        /// The TTL that was asked for.
+        ttl: Duration,
+        /// The allowance for it.
+        allowance: Duration,
     },
     /// A duration that a lease's options need is zero.
     #[error("{option} must be longer than zero")]
@@ -316,7 +332,8 @@ pub enum Error {
         #[source]
         store: Option<StoreError>,
     },
-    /// The acquisition was cancelled. Nothing is left behind.
+    /// The acquisition was cancelled. Nothing is left behind once its owner was
+    /// abandoned in the background, which a shutdown waits for.
     #[error("acquiring {key:?} was cancelled: {why}")]
     Cancelled {
         /// The key.

@@ -14,11 +14,13 @@ pub(crate) use held::{Held, Terms};
 
 use crate::client::Inner;
 use crate::clock::Moment;
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::key::Key;
 use crate::lost::{Lost, LostReason};
 use crate::observe::EventKind;
 use crate::owner::Owner;
+use crate::renewal::Home;
+use crate::retry::ATTEMPT_LIMIT;
 use crate::token::Token;
 use crate::ttl::Ttl;
 
@@ -48,12 +50,18 @@ pub struct Grant {
     pub ttl: Ttl,
     /// How long its holder may still count on it.
     pub remaining: Duration,
+    /// A request of its acquisition was never answered and may still reach the
+    /// store. If it does so after a release, the store grants once more: end
+    /// such a grant with [`abandon`](crate::LeaseBackend::abandon), after or
+    /// instead of the release.
+    pub unanswered: bool,
 }
 
 /// A held key.
 ///
-/// It is renewed in the background until it is released, detached, dropped or
-/// lost. Show its [`token`](Self::token) with every write, and call
+/// It is renewed in the background, on the runtime that it was acquired on,
+/// until it is released, detached, dropped or lost; when that runtime ends, it
+/// is lost. Show its [`token`](Self::token) with every write, and call
 /// [`check`](Self::check) before each, or put the work into
 /// [`run`](Self::run).
 ///
@@ -63,14 +71,16 @@ pub struct Grant {
 #[must_use = "dropping a lease releases its key"]
 pub struct Lease {
     held: Arc<Held>,
+    home: Option<Home>,
     inner: Arc<Inner>,
     done: bool,
 }
 
 impl Lease {
-    pub(crate) fn new(held: Arc<Held>, inner: Arc<Inner>) -> Self {
+    pub(crate) fn new(held: Arc<Held>, home: Option<Home>, inner: Arc<Inner>) -> Self {
         Self {
             held,
+            home,
             inner,
             done: false,
         }
@@ -145,23 +155,28 @@ impl Lease {
             tokio::select! {
                 biased;
                 () = self.held.signal.cancelled() => {}
-                () = self.end() => {}
+                () = self.sleep_until(self.held.ends_by()) => {}
             }
         }
     }
 
-    /// Sleeps until the lease ends as things stand: a timer of the waiter's
-    /// own, since the renewal loop's runtime may be blocked, or not driven.
-    async fn end(&self) {
+    /// A timer of the waiter's own, since the runtime of the renewal loop may
+    /// be blocked, or not driven.
+    async fn sleep_until(&self, until: Moment) {
         if Handle::try_current().is_err() {
             // No timers here: the loop's word must do.
             std::future::pending::<()>().await;
         }
-        self.inner.clock.sleep_until(self.held.ends_by()).await;
+        self.inner.clock.sleep_until(until).await;
     }
 
     /// Fires when the lease is lost. A child of the lease's own: cancelling it
     /// harms nothing. A release does not fire it.
+    ///
+    /// It is fired by the runtime that the lease was acquired on, by anybody
+    /// who [`check`](Self::check)s, and by those who await
+    /// [`lost`](Self::lost); while that runtime stands still and nobody else
+    /// looks, it does not fire.
     #[must_use]
     pub fn cancellation_token(&self) -> CancellationToken {
         self.held.signal.child_token()
@@ -170,6 +185,9 @@ impl Lease {
     /// Resolves when the deadline is nearer than `margin` because renewals
     /// have not been confirmed, or the lease is lost: time for work that needs
     /// `margin` to stop cleanly. The renewals go on; the lease may yet recover.
+    ///
+    /// A renewal is confirmed when about a third of the TTL has passed, so a
+    /// `margin` of more than half of the TTL resolves without any trouble.
     ///
     /// # Cancel safety
     /// Safe; ask again.
@@ -183,7 +201,7 @@ impl Lease {
             tokio::select! {
                 biased;
                 () = self.held.signal.cancelled() => {}
-                () = clock.sleep_until(clock.now().after(left - margin)) => {}
+                () = self.sleep_until(clock.now().after(left - margin)) => {}
             }
         }
     }
@@ -221,8 +239,9 @@ impl Lease {
     /// expiry anyway.
     ///
     /// # Errors
-    /// [`Error::Lost`] when the store's first answer is that the grant was not
-    /// live: the lease had been lost before. [`Error::Store`] when no answer
+    /// [`Error::Lost`] when the store's answer is that the grant was not live,
+    /// and none of this release's own requests can have ended it: the cause is
+    /// the store's. [`Error::Store`] when no answer
     /// came in that time, or the store refuses.
     ///
     /// # Cancel safety
@@ -230,12 +249,21 @@ impl Lease {
     /// background.
     pub async fn release(mut self) -> Result<Released, Error> {
         self.done = true;
-        match self.inner.keeper.release(&self.held) {
-            Some(answer) => match answer.await {
-                Ok(outcome) => outcome,
-                Err(_) => Err(self.gone()),
-            },
-            None => Err(self.gone()),
+        let Some(answer) = self.inner.keeper.release(&self.held, self.home.as_ref()) else {
+            return Err(self.gone());
+        };
+        // The loop itself ends a release after a TTL and its last attempt.
+        let start = self.inner.clock.now();
+        let over = start.after(self.held.ttl.get()).max(self.held.deadline());
+        tokio::select! {
+            biased;
+            outcome = answer => outcome.unwrap_or_else(|_| Err(self.gone())),
+            () = self.sleep_until(over.after(2 * ATTEMPT_LIMIT)) => {
+                Err(StoreError::unknown_outcome(
+                    "the runtime that keeps this lease does not run; the key is free at its expiry",
+                )
+                .into())
+            }
         }
     }
 
@@ -252,7 +280,7 @@ impl Lease {
     pub fn detach(mut self) -> Result<Grant, Lost> {
         self.check()?;
         self.done = true;
-        self.inner.keeper.forget(&self.held);
+        self.inner.keeper.forget(&self.held, self.home.as_ref());
         if self.held.hold_is_over() {
             self.held.tell(EventKind::Detached);
         }
@@ -262,6 +290,7 @@ impl Lease {
             token: self.held.token,
             ttl: self.held.ttl,
             remaining: self.held.deadline().since(self.inner.clock.now()),
+            unanswered: self.held.unanswered,
         })
     }
 }
@@ -270,7 +299,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if !self.done {
             // A message to the renewal loop: no await, no spawn, no runtime.
-            drop(self.inner.keeper.release(&self.held));
+            drop(self.inner.keeper.release(&self.held, self.home.as_ref()));
         }
     }
 }

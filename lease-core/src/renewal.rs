@@ -1,5 +1,5 @@
-//! The only renewal loop: one task per client renews, releases and cleans up
-//! for all of its leases.
+//! The only renewal loop: one task per client (and runtime) renews, releases
+//! and cleans up for all of its leases.
 //!
 //! # How a renewal goes
 //! It is due a third of the TTL after the send of the last confirmed request.
@@ -17,7 +17,7 @@ pub(crate) use jobs::attempt;
 
 use std::sync::{Arc, Mutex};
 
-use tokio::runtime::Handle;
+use tokio::runtime::{self, Handle};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::client::Parts;
@@ -41,74 +41,97 @@ enum Command {
     WhenSettled(oneshot::Sender<()>),
 }
 
-/// The way to the loop. The loop starts with the first acquisition and ends
-/// with the last handle.
+/// The way to the loops: one for each runtime that leases are acquired on, so
+/// that a runtime's end harms no lease of another. A loop starts with its first
+/// acquisition and ends with the client or its runtime.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     parts: Arc<Parts>,
-    commands: Mutex<Option<mpsc::UnboundedSender<Command>>>,
+    loops: Mutex<Vec<(runtime::Id, Sender)>>,
 }
+
+type Sender = mpsc::UnboundedSender<Command>;
+
+/// The loop that keeps one lease.
+#[derive(Clone, Debug)]
+pub(crate) struct Home(Sender);
 
 impl Keeper {
     pub(crate) fn new(parts: Arc<Parts>) -> Self {
         Self {
             parts,
-            commands: Mutex::new(None),
+            loops: Mutex::new(Vec::new()),
         }
     }
 
-    /// Makes sure that the loop runs; it starts again on the present runtime
-    /// when the one it ran on has ended.
+    /// Makes sure that a loop runs on the present runtime.
     ///
     /// # Errors
-    /// [`Error::NoRuntime`] outside of a runtime, also while the loop runs on
-    /// one: whoever waits needs timers.
+    /// [`Error::NoRuntime`] outside of one: whoever waits needs timers.
     pub(crate) fn ensure(&self) -> Result<(), Error> {
         Handle::try_current().map_err(|_| Error::NoRuntime)?;
         self.sender().map(drop)
     }
 
-    fn sender(&self) -> Result<mpsc::UnboundedSender<Command>, Error> {
-        let mut commands = self.commands.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(running) = commands.as_ref().filter(|c| !c.is_closed()) {
-            return Ok(running.clone());
+    /// The present runtime's loop; outside of a runtime any that runs.
+    fn sender(&self) -> Result<Sender, Error> {
+        let mut loops = self.loops.lock().unwrap_or_else(|e| e.into_inner());
+        loops.retain(|(_, sender)| !sender.is_closed());
+        let Ok(runtime) = Handle::try_current() else {
+            let any = loops.first().map(|(_, sender)| sender.clone());
+            return any.ok_or(Error::NoRuntime);
+        };
+        let id = runtime.id();
+        if let Some((_, sender)) = loops.iter().find(|(of, _)| *of == id) {
+            return Ok(sender.clone());
         }
-        let runtime = Handle::try_current().map_err(|_| Error::NoRuntime)?;
         let (sender, receiver) = mpsc::unbounded_channel();
         runtime.spawn(keeper::Loop::new(Arc::clone(&self.parts), receiver).run());
-        *commands = Some(sender.clone());
+        loops.push((id, sender.clone()));
         Ok(sender)
     }
 
-    /// Keeps a lease from now on.
-    pub(crate) fn keep(&self, held: &Arc<Held>) {
+    /// Keeps a lease from now on, on the present runtime.
+    pub(crate) fn keep(&self, held: &Arc<Held>) -> Option<Home> {
         // A loop that ended between the two steps is started once more.
         for _ in 0..2 {
-            if let Ok(loop_) = self.sender()
-                && loop_.send(Command::Keep(Arc::clone(held))).is_ok()
+            if let Ok(sender) = self.sender()
+                && sender.send(Command::Keep(Arc::clone(held))).is_ok()
             {
-                return;
+                return Some(Home(sender));
             }
         }
         held.lose(LostReason::RuntimeGone);
+        None
     }
 
     /// Stops keeping a lease, without a release.
-    pub(crate) fn forget(&self, held: &Arc<Held>) {
+    pub(crate) fn forget(&self, held: &Arc<Held>, home: Option<&Home>) {
         held.give_up();
-        self.send(Command::Forget(Arc::clone(held)));
+        if let Some(Home(home)) = home {
+            // A loop that has ended keeps nothing.
+            let _ = home.send(Command::Forget(Arc::clone(held)));
+        }
     }
 
-    /// Stops keeping a lease and releases it. `None` when no loop runs and
-    /// none can be started: the key is free at its expiry.
+    /// Stops keeping a lease and releases it, on its own runtime or, when that
+    /// has ended, on the present one. `None` when there is neither: the key is
+    /// free at its expiry.
     pub(crate) fn release(
         &self,
         held: &Arc<Held>,
+        home: Option<&Home>,
     ) -> Option<oneshot::Receiver<Result<Released, Error>>> {
         let (reply, answer) = oneshot::channel();
         held.give_up();
-        self.send(Command::Release(Arc::clone(held), reply))
-            .then_some(answer)
+        let mut command = Command::Release(Arc::clone(held), reply);
+        if let Some(Home(home)) = home {
+            match home.send(command) {
+                Ok(()) => return Some(answer),
+                Err(mpsc::error::SendError(back)) => command = back,
+            }
+        }
+        self.send(command).then_some(answer)
     }
 
     /// Abandons an owner in the background.
@@ -117,19 +140,25 @@ impl Keeper {
     }
 
     pub(crate) fn lose_all(&self) {
-        self.send_if_running(Command::LoseAll);
+        for sender in self.running() {
+            let _ = sender.send(Command::LoseAll);
+        }
     }
 
     pub(crate) fn release_all(&self) {
-        self.send_if_running(Command::ReleaseAll);
+        for sender in self.running() {
+            let _ = sender.send(Command::ReleaseAll);
+        }
     }
 
     /// Resolves once no handle is left and nothing is under way.
     pub(crate) async fn settled(&self) {
-        let (reply, answer) = oneshot::channel();
-        if self.send_if_running(Command::WhenSettled(reply)) {
-            // A loop that ended has nothing under way either.
-            let _ = answer.await;
+        for sender in self.running() {
+            let (reply, answer) = oneshot::channel();
+            if sender.send(Command::WhenSettled(reply)).is_ok() {
+                // A loop that ended has nothing under way either.
+                let _ = answer.await;
+            }
         }
     }
 
@@ -137,8 +166,8 @@ impl Keeper {
         self.sender().is_ok_and(|c| c.send(command).is_ok())
     }
 
-    fn send_if_running(&self, command: Command) -> bool {
-        let commands = self.commands.lock().unwrap_or_else(|e| e.into_inner());
-        commands.as_ref().is_some_and(|c| c.send(command).is_ok())
+    fn running(&self) -> Vec<Sender> {
+        let loops = self.loops.lock().unwrap_or_else(|e| e.into_inner());
+        loops.iter().map(|(_, sender)| sender.clone()).collect()
     }
 }

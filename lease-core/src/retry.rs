@@ -66,7 +66,7 @@ impl Backoff {
     }
 }
 
-/// When the renewals of a lease are due, all by its TTL.
+/// When the renewals of a lease are due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// After the send of the last confirmed request.
@@ -77,12 +77,16 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub(crate) fn of(ttl: Ttl, chance: &Chance) -> Self {
-        let third = ttl.get() / 3;
+    /// For a lease that a confirmed request makes good for `validity`: its TTL
+    /// without the drift allowance, which may be most of it.
+    pub(crate) fn of(ttl: Ttl, validity: Duration, chance: &Chance) -> Self {
+        let third = validity / 3;
         Self {
             // A tenth of jitter, towards earlier only.
             renew_after: third - (third / 10).mul_f64(chance.fraction()),
-            patience: (ttl.get() / 6).max(Duration::from_millis(10)),
+            patience: (ttl.get() / 6)
+                .min(validity / 3)
+                .max(Duration::from_millis(10)),
         }
     }
 }

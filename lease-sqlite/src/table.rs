@@ -355,7 +355,9 @@ fn next_token(rule: TokenRule, mark: Option<Token>, now_us: i64) -> Result<Token
         },
         TokenRule::Next { after } => {
             let above = |t: Option<Token>| t.map_or(1, |t| t.get() + 1);
-            let clock = u64::try_from(now_us).unwrap_or(0).min(Token::MAX.get());
+            // A clock gone wild must not use the key's tokens up.
+            let clock = u64::try_from(now_us).unwrap_or(0);
+            let clock = clock.min(Token::MAX_FENCE.get());
             let token = above(mark).max(above(after)).max(clock);
             Token::new(token).map_err(|_| RefusedReason::TokensExhausted)
         }

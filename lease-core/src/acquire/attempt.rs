@@ -181,6 +181,6 @@ fn hand_out(
         valid_for: deadline.since(now),
         taken_over: granted.taken_over,
     });
-    inner.keeper.keep(&held);
-    Lease::new(held, Arc::clone(inner))
+    let home = inner.keeper.keep(&held);
+    Lease::new(held, home, Arc::clone(inner))
 }

@@ -32,10 +32,7 @@ pub(super) async fn attempt_once(terms: &Terms) -> Result<Attempt, Error> {
         Step::Held(holder) => Ok(Attempt::Held(holder)),
         Step::Refused(reason) => Err(refused(terms, reason)),
         Step::Failed(error) => Err(error.into()),
-        Step::TooLate => Err(StoreError::unavailable(
-            "its grant arrived after the grant's own deadline; use a longer TTL or a faster store",
-        )
-        .into()),
+        Step::TooLate => Err(too_late().into()),
     }
 }
 
@@ -107,7 +104,7 @@ impl Waiting {
             let limit = acquire_limit(terms.ttl, inner.drift);
             let limit = clock.now().after(limit).min(end);
             let step = attempt(terms, requests, limit).await;
-            self.answered |= !matches!(step, Step::Failed(_));
+            self.answered |= !matches!(step, Step::Failed(_) | Step::TooLate);
             let now = clock.now();
             let wake = match step {
                 Step::Leased(lease) => return Ok(lease),
@@ -130,6 +127,9 @@ impl Waiting {
                 }
                 Step::Refused(RefusedReason::Abandoned | RefusedReason::Revoked)
                 | Step::TooLate => {
+                    if matches!(step, Step::TooLate) {
+                        self.failed = Some(too_late());
+                    }
                     // This owner is burnt; the acquisition goes on with a new
                     // one. Dropping the old one abandons it.
                     requests.replaced = true;
@@ -172,6 +172,12 @@ impl Waiting {
             (failed, None) => contended(terms, self.holder.take(), failed),
         }
     }
+}
+
+fn too_late() -> StoreError {
+    StoreError::unavailable(
+        "its grant arrived after the grant's own deadline; use a longer TTL or a faster store",
+    )
 }
 
 fn cancelled(terms: &Terms) -> Option<CancelReason> {

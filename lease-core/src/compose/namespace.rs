@@ -12,7 +12,7 @@ use crate::backend::{
 use crate::diagnosis::Diagnosis;
 use crate::error::{InvalidInput, StoreError};
 use crate::guarantees::Guarantees;
-use crate::key::Key;
+use crate::key::{Key, MAX_KEY_BYTES};
 use crate::owner::Owner;
 use crate::token::Token;
 use crate::ttl::Ttl;
@@ -40,12 +40,19 @@ impl Namespace {
             return Err(InvalidInput::NamespaceHoldsColon);
         }
         let prefix = format!("{namespace}:");
-        Key::new(format!("{prefix}k"))?;
+        let max = backend.guarantees().max_key_bytes;
+        if prefix.len() >= max {
+            return Err(InvalidInput::NamespaceTooLong { max });
+        }
         Ok(Self { backend, prefix })
     }
 
     fn inside(&self, key: &Key) -> Result<Key, InvalidInput> {
-        Key::new(format!("{}{key}", self.prefix))
+        let whole = format!("{}{key}", self.prefix);
+        Key::new(&whole).map_err(|_| InvalidInput::KeyTooLongForStore {
+            bytes: key.as_str().len(),
+            max: MAX_KEY_BYTES - self.prefix.len(),
+        })
     }
 
     fn renewal(&self, request: &RenewRequest) -> Result<RenewRequest, InvalidInput> {
@@ -146,5 +153,32 @@ impl LeaseBackend for Namespace {
 
     async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {
         self.backend.diagnose(ttl).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryStore;
+
+    #[tokio::test]
+    async fn names_are_checked_and_errors_speak_of_the_callers_key() {
+        let store: Arc<dyn LeaseBackend> = Arc::new(MemoryStore::new());
+        let of = |name: &str| Namespace::new(Arc::clone(&store), name);
+        assert!(matches!(of(""), Err(InvalidInput::KeyEmpty)));
+        assert!(matches!(of("a:b"), Err(InvalidInput::NamespaceHoldsColon)));
+        let long = "n".repeat(511);
+        assert!(matches!(
+            of(&long),
+            Err(InvalidInput::NamespaceTooLong { max: 512 })
+        ));
+        let narrow = of(&"n".repeat(510)).unwrap();
+        assert_eq!(narrow.guarantees().max_key_bytes, 1);
+        let within: Arc<dyn LeaseBackend> = Arc::new(narrow);
+        assert!(Namespace::new(within, "x").is_err());
+        let ns = of("ns").unwrap();
+        let key = Key::new("k".repeat(510)).unwrap();
+        let error = ns.inspect(&key).await.unwrap_err().to_string();
+        assert!(error.contains("510") && error.contains("509"), "{error}");
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::backend::RenewRequest;
 use crate::client::Inner;
 use crate::clock::{Clock, Moment};
 use crate::error::StoreError;
@@ -81,6 +82,15 @@ impl Held {
             clock: Arc::clone(&inner.clock),
             observers: inner.observers.clone(),
             ends_at_deadline: inner.rules.lost_at_deadline,
+        }
+    }
+
+    pub(crate) fn renewal(&self) -> RenewRequest {
+        RenewRequest {
+            key: self.key.clone(),
+            owner: self.owner,
+            token: self.token,
+            ttl: self.ttl,
         }
     }
 

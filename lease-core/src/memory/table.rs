@@ -333,7 +333,8 @@ fn next_token(
             let above = |t: Option<Token>| t.map_or(1, |t| t.get() + 1);
             // A store that forgets its marks has no clock to save it either.
             let clock = if rules.mark_stays { now.epoch_us } else { 1 };
-            let clock = clock.min(Token::MAX.get());
+            // A clock gone wild must not use the key's tokens up.
+            let clock = clock.min(Token::MAX_FENCE.get());
             let token = above(mark).max(above(after)).max(clock);
             Token::new(token).map_err(|_| RefusedReason::TokensExhausted)
         }
@@ -392,5 +393,33 @@ impl Tombstones {
     fn clear(&mut self) {
         self.by_owner.clear();
         self.order.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ttl::Ttl;
+
+    #[test]
+    fn a_clock_gone_wild_does_not_use_the_tokens_up() {
+        let mut table = Table::new(Duration::from_secs(600), StoreRules::ALL);
+        let mut grant = |n: u8, us: u64, epoch_us: u64| {
+            let request = AcquireRequest {
+                key: Key::new("k").unwrap(),
+                owner: Owner::from_bytes([n; 16]),
+                ttl: Ttl::MIN,
+                label: Label::EMPTY,
+                rule: TokenRule::NEXT,
+            };
+            table.acquire(&request, Now { us, epoch_us })
+        };
+        let AcquireOutcome::Granted(wild) = grant(1, 0, u64::MAX) else {
+            panic!("granted to nobody else");
+        };
+        let AcquireOutcome::Granted(next) = grant(2, 1_000_000, 1_800_000_000_000_000) else {
+            panic!("the key is bricked");
+        };
+        assert!(next.token > wild.token && next.token < Token::MAX);
     }
 }

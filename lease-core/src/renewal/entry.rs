@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::RenewRequest;
+use crate::client::Parts;
 use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::lease::Held;
 use crate::observe::EventKind;
-use crate::retry::{Backoff, Chance, Pace};
+use crate::retry::{Backoff, Pace};
 
 /// A lease's number. Everything in the loop goes in its order, so that one
 /// seed gives one run.
@@ -35,8 +36,8 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(held: Arc<Held>, chance: &Chance) -> Self {
-        let pace = Pace::of(held.ttl, chance);
+    pub(super) fn new(held: Arc<Held>, parts: &Parts) -> Self {
+        let pace = Pace::of(held.ttl, parts.drift.validity(held.ttl), &parts.chance);
         let sent = held.granted;
         Self {
             backoff: Backoff::renewal(held.ttl),
@@ -69,12 +70,7 @@ impl Entry {
     }
 
     pub(super) fn request(&self) -> RenewRequest {
-        RenewRequest {
-            key: self.held.key.clone(),
-            owner: self.held.owner,
-            token: self.held.token,
-            ttl: self.held.ttl,
-        }
+        self.held.renewal()
     }
 
     /// Another attempt goes out, beside one that is still unanswered.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::Semaphore;
 
-use crate::backend::{ReleaseOutcome, RenewOutcome, RenewRequest, TOMBSTONE_RETENTION};
+use crate::backend::{LostCause, ReleaseOutcome, RenewOutcome, RenewRequest, TOMBSTONE_RETENTION};
 use crate::client::Parts;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, StoreError, StoreErrorKind};
@@ -83,13 +83,42 @@ fn may_pass(error: &StoreError) -> bool {
 
 /// Releases a grant: again and again until it cannot be live any more.
 pub(super) async fn release(parts: &Parts, held: &Held) -> Result<Released, Error> {
+    // Until the end of this function the release is under way, whatever ends
+    // it.
+    let under_way = UnderWay(held);
     let ended = match held.lost() {
         // The store's own word: there is nothing to free.
         Some(lost) if matches!(lost.reason, LostReason::Store(_)) => Err(lost.clone().into()),
         _ => released(parts, held).await,
     };
+    std::mem::forget(under_way);
     held.hold_is_over();
     ended
+}
+
+/// A release that its runtime's end cut short: nothing of it may be silent.
+pub(super) struct UnderWay<'a>(pub(super) &'a Held);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.hold_is_over();
+        self.0.tell(EventKind::ReleaseFailed {
+            error: StoreError::unknown_outcome(
+                "its runtime ended during the release; the key is free at its expiry",
+            ),
+        });
+    }
+}
+
+/// What became of a grant that is not live: a renewal changes nothing and says
+/// why.
+async fn why_not_held(parts: &Parts, held: &Held) -> LostCause {
+    let request = held.renewal();
+    let until = parts.clock.now().after(CLEAN_UP_PATIENCE);
+    match attempt(&*parts.clock, until, || parts.backend.renew(&request)).await {
+        Ok(RenewOutcome::Lost(cause)) => cause,
+        _ => LostCause::Unknown,
+    }
 }
 
 async fn released(parts: &Parts, held: &Held) -> Result<Released, Error> {
@@ -112,7 +141,7 @@ async fn released(parts: &Parts, held: &Held) -> Result<Released, Error> {
                     ReleaseOutcome::Released => Ok(Released::Freed),
                     ReleaseOutcome::NotHeld if unanswered => Ok(Released::Gone),
                     ReleaseOutcome::NotHeld => {
-                        let cause = crate::backend::LostCause::Unknown;
+                        let cause = why_not_held(parts, held).await;
                         Err(held.lose(LostReason::Store(cause)).clone().into())
                     }
                 };
@@ -133,14 +162,22 @@ async fn released(parts: &Parts, held: &Held) -> Result<Released, Error> {
 
 /// Abandons an owner: again and again for as long as a request of its can
 /// still be under way.
-pub(super) async fn abandon(parts: Arc<Parts>, key: Key, owner: Owner) {
+///
+/// Not more than a few ask at once: an outage in which thousands gave up must
+/// not end in a storm. A turn is for one attempt, so that those which cannot
+/// succeed do not keep the others waiting.
+pub(super) async fn abandon(parts: Arc<Parts>, turns: Arc<Semaphore>, key: Key, owner: Owner) {
     let clock = &*parts.clock;
     let give_up = clock.now().after(TOMBSTONE_RETENTION);
     let mut backoff = Backoff::store();
     loop {
-        let until = clock.now().after(CLEAN_UP_PATIENCE.max(ATTEMPT_LIMIT));
-        let request = || parts.backend.abandon(&key, owner);
-        let Err(error) = attempt(clock, until, request).await else {
+        let answer = {
+            // The semaphore is never closed.
+            let _turn = turns.acquire().await;
+            let until = clock.now().after(ATTEMPT_LIMIT);
+            attempt(clock, until, || parts.backend.abandon(&key, owner)).await
+        };
+        let Err(error) = answer else {
             parts
                 .observers
                 .tell(&key, owner, None, EventKind::Abandoned);
@@ -156,17 +193,4 @@ pub(super) async fn abandon(parts: Arc<Parts>, key: Key, owner: Owner) {
         let pause = backoff.next(&parts.chance);
         clock.sleep_until(clock.now().after(pause)).await;
     }
-}
-
-/// As [`abandon`], but not more than a few at once: an outage in which
-/// thousands gave up must not end in a storm.
-pub(super) async fn abandon_in_turn(
-    parts: Arc<Parts>,
-    turns: Arc<Semaphore>,
-    key: Key,
-    owner: Owner,
-) {
-    // The semaphore is never closed.
-    let _turn = turns.acquire_owned().await;
-    abandon(parts, key, owner).await;
 }

@@ -102,7 +102,7 @@ impl Loop {
             }
             Command::Abandon(key, owner) => {
                 let (parts, turns) = (Arc::clone(&self.parts), Arc::clone(&self.abandons));
-                self.clean_up(jobs::abandon_in_turn(parts, turns, key, owner));
+                self.clean_up(jobs::abandon(parts, turns, key, owner));
             }
             Command::LoseAll => {
                 for entry in self.entries.values() {
@@ -126,7 +126,7 @@ impl Loop {
             held.lose(LostReason::Shutdown);
         }
         let id = held.id;
-        let entry = Entry::new(held, &self.parts.chance);
+        let entry = Entry::new(held, &self.parts);
         self.entries.insert(id, entry);
         self.set_timer(id);
     }
@@ -142,7 +142,7 @@ impl Loop {
         held: Arc<Held>,
         reply: Option<oneshot::Sender<Result<Released, Error>>>,
     ) {
-        let parts = Arc::clone(&self.parts);
+        let (parts, turns) = (Arc::clone(&self.parts), Arc::clone(&self.abandons));
         self.clean_up(async move {
             let ended = jobs::release(&parts, &held).await;
             if let Some(reply) = reply {
@@ -152,7 +152,7 @@ impl Loop {
             if held.unanswered {
                 // A request of its acquisition may still reach the store, and
                 // would be granted then.
-                jobs::abandon(parts, held.key.clone(), held.owner).await;
+                jobs::abandon(parts, turns, held.key.clone(), held.owner).await;
             }
         });
     }
@@ -315,8 +315,12 @@ impl Drop for Loop {
     fn drop(&mut self) {
         self.commands.close();
         while let Ok(command) = self.commands.try_recv() {
-            if let Command::Keep(held) = command {
-                held.lose(LostReason::RuntimeGone);
+            match command {
+                Command::Keep(held) => {
+                    held.lose(LostReason::RuntimeGone);
+                }
+                Command::Release(held, _) => drop(jobs::UnderWay(&held)),
+                _ => {}
             }
         }
         for entry in self.entries.values() {

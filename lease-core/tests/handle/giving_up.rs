@@ -1,6 +1,6 @@
 //! What an acquisition leaves behind: nothing that could block the key.
 
-use lease_core::{CancelReason, Error, StoreErrorKind};
+use lease_core::{CancelReason, DriftAllowance, Error, InvalidInput, StoreErrorKind};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{Op, Step, World, kinds, ms, secs};
@@ -186,4 +186,71 @@ async fn a_cancellation_token_ends_a_wait_and_what_was_sent_is_cleaned_up() {
         tokio::time::sleep(ms(1)).await;
         assert_eq!(world.store.calls().len(), sent);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_abandons_than_go_out_at_once_all_get_their_turn() {
+    let world = World::new();
+    let leases = world.leases();
+    // Each fails once and is tried again.
+    world.store.next(
+        Op::Abandon,
+        vec![Step::Fail(StoreErrorKind::Unavailable); 40],
+    );
+    for n in 0..40 {
+        world.store.next(
+            Op::Acquire,
+            [Step::ApplyThenFail(StoreErrorKind::UnknownOutcome)],
+        );
+        let key = format!("dead/{n}");
+        leases.lease(&key).try_acquire().await.unwrap_err();
+    }
+    world.store.next(
+        Op::Acquire,
+        [Step::ApplyThenFail(StoreErrorKind::UnknownOutcome)],
+    );
+    leases
+        .lease("k")
+        .ttl(secs(300))
+        .try_acquire()
+        .await
+        .unwrap_err();
+    tokio::time::sleep(secs(1)).await;
+    assert!(world.is_free("k").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_allowance_that_leaves_nothing_is_refused_before_anything_is_sent() {
+    let world = World::new();
+    let drift = DriftAllowance::new(10_000, secs(60)).unwrap();
+    let leases = world.builder().drift_allowance(drift).build();
+    let error = leases.lease("k").ttl(secs(30)).acquire().await.unwrap_err();
+    assert!(
+        matches!(error, Error::Invalid(InvalidInput::NothingLeft { .. })),
+        "{error}"
+    );
+    assert_eq!(world.store.count(Op::Acquire), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wide_allowance_brings_the_renewals_forward() {
+    let world = World::new();
+    let drift = DriftAllowance::new(0, ms(700)).unwrap();
+    let leases = world.builder().drift_allowance(drift).build();
+    let lease = leases.lease("k").ttl(secs(1)).acquire().await.unwrap();
+    tokio::time::sleep(secs(5)).await;
+    lease.check().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detached_grant_says_that_a_request_is_unanswered() {
+    let world = World::new();
+    let leases = world.leases();
+    let grant = leases.lease("a").acquire().await.unwrap().detach().unwrap();
+    assert!(!grant.unanswered);
+    world
+        .store
+        .next(Op::Acquire, [Step::Fail(StoreErrorKind::UnknownOutcome)]);
+    let grant = leases.lease("b").acquire().await.unwrap().detach().unwrap();
+    assert!(grant.unanswered);
 }

@@ -138,7 +138,8 @@ async fn not_held_at_the_first_answer_says_that_it_was_lost() {
         .store
         .next(Op::Release, [Step::Fail(StoreErrorKind::Unavailable)]);
     let lost = lost_of(lease.release().await.unwrap_err());
-    assert_eq!(lost.reason.as_str(), "unknown");
+    // The store knows why.
+    assert_eq!(lost.reason.as_str(), "released");
     assert!(signal.is_cancelled());
 }
 

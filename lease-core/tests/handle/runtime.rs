@@ -312,3 +312,34 @@ fn a_runtime_that_goes_while_a_release_is_under_way_is_told_as_such() {
     let error = waits.block_on(release).unwrap_err();
     assert!(matches!(error, Error::Lost(lost) if matches!(lost.reason, LostReason::RuntimeGone)));
 }
+
+#[test]
+fn the_end_of_one_runtime_harms_no_lease_of_another() {
+    let (machine, first, second) = (Machine::new(), runtime(), runtime());
+    let a = first.block_on(machine.leases.lease("a").ttl(TTL).acquire());
+    let b = second.block_on(machine.leases.lease("b").ttl(TTL).acquire());
+    let (a, b) = (a.unwrap(), b.unwrap());
+    drop(first);
+    assert_eq!(a.check().unwrap_err().reason.as_str(), "runtime_gone");
+    b.check().unwrap();
+    // And it is renewed where it is, without anybody driving the other one.
+    second.block_on(async {
+        let deadline = b.deadline();
+        settle().await;
+        machine.clock.advance(TTL / 2);
+        settle().await;
+        assert!(b.deadline() > deadline);
+        b.release().await.unwrap();
+    });
+}
+
+#[test]
+fn outside_of_a_runtime_nothing_panics() {
+    let (machine, runtime) = (Machine::new(), runtime());
+    let lease = runtime.block_on(machine.acquire());
+    assert!(lease.unconfirmed(TTL / 3).now_or_never().is_none());
+    assert!(lease.lost().now_or_never().is_none());
+    assert!(machine.leases.shutdown(TTL).now_or_never().is_none());
+    drop(lease);
+    assert!(runtime.block_on(machine.leases.shutdown(TTL)).settled);
+}
