@@ -75,8 +75,9 @@ impl Connection {
         give_up_at: Instant,
     ) -> Result<Self, StoreError> {
         let started = Instant::now();
+        let turn_until = turn_until(give_up_at);
         loop {
-            match Self::try_open(path, role).await {
+            match Self::try_open(path, role, turn_until).await {
                 Ok(connection) => return Ok(connection),
                 Err(Failure::Busy(_)) if Instant::now() < give_up_at => pause().await,
                 Err(failure) => return Err(failure.into_error(started.elapsed())),
@@ -84,10 +85,15 @@ impl Connection {
         }
     }
 
-    /// As [`open`](Self::open), without waiting for anybody's lock.
-    pub(crate) async fn try_open(path: &Path, role: Role) -> Result<Self, Failure> {
+    /// As [`open`](Self::open), without waiting for the database's locks: only
+    /// for its [turn](turn_until).
+    pub(crate) async fn try_open(
+        path: &Path,
+        role: Role,
+        turn_until: Instant,
+    ) -> Result<Self, Failure> {
         check_place(path)?;
-        let _turn = Turn::take(path)?;
+        let _turn = Turn::take(path, turn_until).await;
         let doing = format!("opening {path:?}");
         let db = SqliteConnectOptions::new()
             .filename(path)
@@ -125,31 +131,41 @@ impl Connection {
     }
 }
 
+/// The longest wait for the turn to open.
+const TURN_WAIT: Duration = Duration::from_millis(300);
+
+/// Until when somebody who gives up at `give_up_at` waits for the turn, over all
+/// tries: most of the time is left to go on without it.
+pub(crate) fn turn_until(give_up_at: Instant) -> Instant {
+    let now = Instant::now();
+    now + TURN_WAIT.min(give_up_at.saturating_duration_since(now) / 2)
+}
+
 /// The turn to open a database in its folder, an advisory lock on the folder
 /// itself.
 ///
 /// Many processes that open a new file at once get in each other's way: the
 /// switch to write-ahead logging needs the file for itself and does not wait,
 /// and every other look at the file spoils it. In turns they are up several
-/// times sooner.
+/// times sooner. That is all: whoever can read the folder can lock it, for
+/// reasons of their own and for ever, so after a while it goes without.
 struct Turn(
     // Held, not read: closing it ends the turn.
     #[expect(dead_code)] Option<File>,
 );
 
 impl Turn {
-    fn take(path: &Path) -> Result<Self, Failure> {
+    async fn take(path: &Path, until: Instant) -> Self {
         let Some(folder) = path.parent().and_then(|folder| File::open(folder).ok()) else {
-            return Ok(Self(None));
+            return Self(None);
         };
-        match folder.try_lock() {
-            Ok(()) => Ok(Self(Some(folder))),
-            Err(TryLockError::WouldBlock) => {
-                let busy = std::io::Error::from(std::io::ErrorKind::WouldBlock);
-                Err(Failure::Busy(sqlx::Error::Io(busy)))
+        loop {
+            match folder.try_lock() {
+                Ok(()) => return Self(Some(folder)),
+                Err(TryLockError::WouldBlock) if Instant::now() < until => pause().await,
+                // Others take long, or folders cannot be locked on this system.
+                Err(TryLockError::WouldBlock | TryLockError::Error(_)) => return Self(None),
             }
-            // A system where folders cannot be locked: it is only slower then.
-            Err(TryLockError::Error(_)) => Ok(Self(None)),
         }
     }
 }

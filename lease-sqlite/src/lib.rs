@@ -77,7 +77,8 @@
 //!   [`SqliteOptions::poll_interval`], and the watched keys only after it
 //!   changed. Releases by the same client are hinted at once.
 //! * Opening takes an advisory lock on the folder for a moment, so that many
-//!   processes that open a new file at once do not get in each other's way.
+//!   processes that open a new file at once do not get in each other's way. If
+//!   somebody else keeps that lock, it goes on without it.
 //! * The threads end with the last clone of the store.
 //!
 //! [`LeaseBackend::guarantees`]: lease_core::LeaseBackend::guarantees

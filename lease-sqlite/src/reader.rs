@@ -10,7 +10,7 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{Row as _, query, query_scalar};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::connection::{Connection, Failure, Role, pause};
+use crate::connection::{Connection, Failure, Role, pause, turn_until};
 use crate::diagnose;
 use crate::errors::{Phase, spoils_connection};
 use crate::json::Array;
@@ -130,11 +130,12 @@ impl Reader {
         read: impl AsyncFn(&mut SqliteConnection) -> Result<Result<T, StoreError>, sqlx::Error>,
     ) {
         let started = Instant::now();
+        let turn_until = turn_until(started + self.busy_wait);
         let answer = loop {
             if reply.is_closed() {
                 return;
             }
-            match self.attempt(state, &read).await {
+            match self.attempt(state, turn_until, &read).await {
                 Ok(answer) => break answer,
                 Err(Failure::Busy(_)) if started.elapsed() < self.busy_wait => pause().await,
                 Err(failure) => break Err(failure.into_error(started.elapsed())),
@@ -146,6 +147,7 @@ impl Reader {
     async fn attempt<T>(
         &self,
         state: &mut State,
+        turn_until: Instant,
         read: impl AsyncFn(&mut SqliteConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, Failure> {
         if let Some(old) = state.connection.take_if(|open| !open.is_of(&self.path)) {
@@ -156,7 +158,7 @@ impl Reader {
             None => {
                 // Versions of two connections cannot be compared.
                 state.seen = None;
-                let open = Connection::try_open(&self.path, Role::Reader).await?;
+                let open = Connection::try_open(&self.path, Role::Reader, turn_until).await?;
                 state.connection.insert(open)
             }
         };
@@ -176,8 +178,9 @@ impl Reader {
     /// Hints at watched keys that are free, if anybody committed since the
     /// last look. Gives how long to wait for the next one.
     async fn look(&self, state: &mut State) -> Duration {
+        let turn_until = turn_until(Instant::now() + self.busy_wait);
         let version = self
-            .attempt(state, async |db| {
+            .attempt(state, turn_until, async |db| {
                 query_scalar::<_, i64>(sql::DATA_VERSION)
                     .fetch_one(db)
                     .await
@@ -185,7 +188,10 @@ impl Reader {
             .await;
         let looked = match version {
             Ok(version) if state.seen == Some(version) => Ok(()),
-            Ok(version) => self.hint(state).await.map(|()| state.seen = Some(version)),
+            Ok(version) => self
+                .hint(state, turn_until)
+                .await
+                .map(|()| state.seen = Some(version)),
             Err(failure) => Err(failure),
         };
         match looked {
@@ -206,7 +212,7 @@ impl Reader {
         }
     }
 
-    async fn hint(&self, state: &mut State) -> Result<(), Failure> {
+    async fn hint(&self, state: &mut State, turn_until: Instant) -> Result<(), Failure> {
         let watched = self.watchers.watched();
         let mut keys = Array::new();
         watched.iter().for_each(|key| {
@@ -214,7 +220,7 @@ impl Reader {
         });
         let keys = keys.finish();
         let free: Vec<String> = self
-            .attempt(state, async |db| {
+            .attempt(state, turn_until, async |db| {
                 query_scalar(sql::FREE_KEYS)
                     .bind(keys.as_str())
                     .fetch_all(db)

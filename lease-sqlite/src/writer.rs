@@ -15,7 +15,7 @@ use sqlx::query;
 use sqlx::sqlite::SqliteConnection;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::connection::{Connection, Failure, Role, pause};
+use crate::connection::{Connection, Failure, Role, pause, turn_until};
 use crate::errors::{Phase, classify, spoils_connection};
 use crate::exchange::{look, store};
 use crate::request::{Job, Wanted};
@@ -64,6 +64,7 @@ impl Writer {
 
     async fn serve(&mut self, mut batch: Batch, connection: &mut Option<Connection>) {
         let started = Instant::now();
+        let turn_until = turn_until(batch.first().map_or(started, |job| job.give_up_at()));
         let mut refused = 0_u32;
         let table = loop {
             self.fill(&mut batch);
@@ -78,7 +79,7 @@ impl Writer {
             if batch.is_empty() {
                 return;
             }
-            match self.begin(connection, &batch).await {
+            match self.begin(connection, &batch, turn_until).await {
                 Ok(table) => break table,
                 Err(Failure::Busy(error)) => {
                     refused = refused.saturating_add(1);
@@ -173,10 +174,14 @@ impl Writer {
         &self,
         connection: &mut Option<Connection>,
         batch: &Batch,
+        turn_until: Instant,
     ) -> Result<Table, Failure> {
         let open = match connection {
             Some(open) => open,
-            None => connection.insert(Connection::try_open(&self.path, Role::Writer).await?),
+            None => {
+                let open = Connection::try_open(&self.path, Role::Writer, turn_until).await?;
+                connection.insert(open)
+            }
         };
         let wanted = wanted(batch);
         match look(&mut open.db, sql::LOCK_AND_LOOK, &wanted, self.retention_us).await {

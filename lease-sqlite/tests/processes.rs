@@ -38,6 +38,7 @@ async fn child() {
         "hammer" => hammer(&path).await,
         "release" => release_on_demand(&path).await,
         "fill" => fill(&path).await,
+        "lock" => lock(&path),
         other => panic!("no role {other:?}"),
     }
 }
@@ -62,6 +63,14 @@ async fn open_once(path: &Path) {
     let own = request(&format!("process/{}", std::process::id()), 60_000);
     granted(store.acquire(&own).await.unwrap());
     say("opened");
+    hear();
+}
+
+/// Keeps the folder locked until it is told.
+fn lock(folder: &Path) {
+    let folder = std::fs::File::open(folder).unwrap();
+    folder.lock().unwrap();
+    say("locked");
     hear();
 }
 
@@ -203,6 +212,45 @@ async fn forty_processes_open_a_database_that_is_not_there_yet() {
         let store = SqliteStore::open(&path).await.unwrap();
         assert_eq!(store.list("process/").count().await, 40);
     }
+}
+
+/// As `flock FOLDER sleep 1000` would: whoever may read a folder may lock it.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_folder_that_somebody_keeps_locked_stops_nobody() {
+    let _turn = TURN.lock().await;
+    let folder = Folder::new();
+    let path = folder.file("locked.db");
+    let mut locker = Process::start("lock", folder.path());
+    assert_eq!(locker.says(), "locked");
+    for name in ["missing", "there"] {
+        let started = Instant::now();
+        let store = SqliteStore::open(&path).await.unwrap();
+        let opened = started.elapsed();
+        assert!(opened < Duration::from_secs(2), "{name}: {opened:?}");
+        // The reader opens a connection of its own.
+        assert_eq!(store.inspect(&key(name)).await.unwrap().holder, None);
+        granted(store.acquire(&request(name, 60_000)).await.unwrap());
+        // Those who wait less get in as well.
+        let hasty = SqliteOptions::new(&path).busy_wait(Duration::from_millis(100));
+        let hasty = hasty.open().await.unwrap();
+        hasty.inspect(&key(name)).await.unwrap();
+    }
+    // A file that is made anew while its clients run.
+    let store = SqliteStore::open(&path).await.unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        std::fs::remove_file(folder.file(&format!("locked.db{suffix}"))).unwrap();
+    }
+    granted(store.acquire(&request("anew", 60_000)).await.unwrap());
+    // Many at once then only take longer.
+    let new = folder.file("new.db");
+    let mut all: Vec<_> = (0..40).map(|_| Process::start("open", &new)).collect();
+    all.iter_mut().for_each(|p| assert_eq!(p.says(), "up"));
+    let started = Instant::now();
+    all.iter_mut().for_each(Process::tell);
+    all.iter_mut().for_each(|p| assert_eq!(p.says(), "opened"));
+    println!("40 up without turns after {:?}", started.elapsed());
+    locker.tell();
 }
 
 fn logged(path: &Path) -> BTreeMap<String, Vec<(u32, u64)>> {
