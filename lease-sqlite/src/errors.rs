@@ -57,6 +57,15 @@ pub(crate) fn classify(phase: Phase, doing: &str, error: sqlx::Error) -> StoreEr
     StoreError::with_source(kind, format!("{doing}: {error}; {advice}"), error)
 }
 
+const MORE_THREADS: &str = "raise the limit of processes and threads (`ulimit -u`, `pids.max`, \
+    `TasksMax`) or of memory, or end some";
+
+/// The operating system gave no thread.
+pub(crate) fn no_thread(error: std::io::Error) -> StoreError {
+    let words = format!("the operating system gave no thread: {error}; {MORE_THREADS}");
+    StoreError::with_source(StoreErrorKind::Unavailable, words, error)
+}
+
 fn by_code(phase: Phase, code: i32) -> (StoreErrorKind, &'static str) {
     use StoreErrorKind::{Refusing, Unavailable, UnknownOutcome};
     match (phase, code & 0xff) {
@@ -116,6 +125,8 @@ fn by_driver(phase: Phase, error: &sqlx::Error) -> (StoreErrorKind, &'static str
             | sqlx::Error::Configuration(_)
             | sqlx::Error::RowNotFound,
         ) => (Refusing, "the tables hold what the store did not write"),
+        // Of all that the driver does by itself, only this can fail.
+        (_, sqlx::Error::Io(_)) => (Unavailable, MORE_THREADS),
         _ => (Unavailable, "try again"),
     }
 }

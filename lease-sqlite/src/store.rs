@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::SqliteOptions;
 use crate::diagnose;
+use crate::errors;
 use crate::reader::{Page, Read, Reader, Start};
 use crate::request::{Abandon, Asked, Fence, Job, Probe, Release, Request};
 use crate::watch::Watchers;
@@ -101,9 +102,9 @@ impl SqliteStore {
             watchers: Arc::clone(&watchers),
             jobs: reader_jobs,
         };
-        spawn("lease-sqlite-writer", move || serve_writes.run(ready))?;
+        spawn("lease-sqlite-writer", move || serve_writes.run(ready)).await?;
         opened.await.map_err(|_| stopped())??;
-        spawn("lease-sqlite-reader", move || serve_reads.run())?;
+        spawn("lease-sqlite-reader", move || serve_reads.run()).await?;
         Ok(Self {
             client: Arc::new(Client {
                 options,
@@ -172,27 +173,32 @@ fn stopped() -> StoreError {
     StoreError::unavailable("the store's threads have ended; open the store anew")
 }
 
-/// Runs `serve` on a thread and a small runtime of its own.
-fn spawn<F: Future<Output = ()>>(
+/// Runs `serve` on a thread and a small runtime of its own, once it is up.
+///
+/// The runtime is made on that thread, never by the caller: one that is dropped
+/// within an asynchronous caller, for want of a thread, panics.
+async fn spawn<F: Future<Output = ()>>(
     name: &str,
     serve: impl FnOnce() -> F + Send + 'static,
 ) -> Result<(), StoreError> {
-    let no_thread = |e: std::io::Error| {
-        StoreError::with_source(
-            lease_core::StoreErrorKind::Unavailable,
-            "the operating system gave no thread; raise the limit or end some",
-            e,
-        )
+    let (ready, up) = oneshot::channel();
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        match runtime {
+            Ok(runtime) => {
+                let _ = ready.send(Ok(()));
+                runtime.block_on(serve());
+            }
+            Err(error) => drop(ready.send(Err(errors::no_thread(error)))),
+        }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .map_err(no_thread)?;
     thread::Builder::new()
         .name(name.to_owned())
-        .spawn(move || runtime.block_on(serve()))
-        .map(drop)
-        .map_err(no_thread)
+        .spawn(run)
+        .map_err(errors::no_thread)?;
+    up.await.map_err(|_| stopped())?
 }
 
 impl fmt::Debug for SqliteStore {

@@ -39,6 +39,8 @@ async fn child() {
         "release" => release_on_demand(&path).await,
         "fill" => fill(&path).await,
         "lock" => lock(&path),
+        #[cfg(target_os = "linux")]
+        "crowded" => crowded(&path).await,
         other => panic!("no role {other:?}"),
     }
 }
@@ -129,6 +131,41 @@ async fn fill(path: &Path) {
         }
     }
     say("end");
+}
+
+/// The stack of each thread: far more than anything else needs.
+#[cfg(target_os = "linux")]
+const STACK: u64 = 256 << 20;
+#[cfg(target_os = "linux")]
+const THREADS: &str = "LEASE_SQLITE_TEST_THREADS";
+
+/// Opens a store where there is room for so many threads only, since that limit
+/// binds the superuser as well.
+#[cfg(target_os = "linux")]
+async fn crowded(path: &Path) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let threads: u64 = std::env::var(THREADS).unwrap().parse().unwrap();
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+    let used = pages * u64::try_from(rustix::param::page_size()).unwrap();
+    let limit = Rlimit {
+        current: Some(used + threads * STACK + STACK * 3 / 4),
+        maximum: getrlimit(Resource::As).maximum,
+    };
+    setrlimit(Resource::As, limit).unwrap();
+    let tell = |what: &str, error: lease_core::StoreError| {
+        say(&format!("{what} {} {error}", error.kind()));
+    };
+    let store = match SqliteStore::open(path).await {
+        Ok(store) => store,
+        Err(error) => return tell("open", error),
+    };
+    let name = format!("room for {threads}");
+    granted(store.acquire(&request(&name, 60_000)).await.unwrap());
+    match store.inspect(&key(&name)).await {
+        Ok(state) => say(&format!("held {}", state.holder.is_some())),
+        Err(error) => tell("inspect", error),
+    }
 }
 
 fn now_us() -> u64 {
@@ -251,6 +288,36 @@ async fn a_folder_that_somebody_keeps_locked_stops_nobody() {
     all.iter_mut().for_each(|p| assert_eq!(p.says(), "opened"));
     println!("40 up without turns after {:?}", started.elapsed());
     locker.tell();
+}
+
+/// The store has two threads, and the driver one for each of two connections.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn without_a_thread_opening_is_unavailable_and_says_what_to_raise() {
+    let _turn = TURN.lock().await;
+    let folder = Folder::new();
+    let path = folder.file("crowded.db");
+    for (threads, wanted) in ["open", "open", "open", "inspect", "held"]
+        .into_iter()
+        .enumerate()
+    {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(CHILD)
+            .env(THREADS, threads.to_string())
+            .env("RUST_MIN_STACK", STACK.to_string())
+            // Else glibc reserves room for each thread's allocations.
+            .env("MALLOC_ARENA_MAX", "1");
+        let said = Process::run(&mut command, "crowded", &path).says();
+        println!("room for {threads}: {said}");
+        if wanted == "held" {
+            assert_eq!(said, "held true");
+            continue;
+        }
+        let expected = format!("{wanted} unavailable ");
+        assert!(said.starts_with(&expected), "room for {threads}: {said}");
+        assert!(said.contains("raise the limit of processes"), "{said}");
+    }
 }
 
 fn logged(path: &Path) -> BTreeMap<String, Vec<(u32, u64)>> {
