@@ -51,10 +51,51 @@ pub(crate) fn spoils_connection(error: &sqlx::Error) -> bool {
 /// Puts a failure into the contract's words.
 pub(crate) fn classify(phase: Phase, doing: &str, error: sqlx::Error) -> StoreError {
     let (kind, advice) = match extended_code(&error) {
+        Some(code) if phase == Phase::NoEffect && hides_cause(code) && lacks_files() => {
+            (StoreErrorKind::Unavailable, MORE_FILES)
+        }
         Some(code) => by_code(phase, code),
         None => by_driver(phase, &error),
     };
     StoreError::with_source(kind, format!("{doing}: {error}; {advice}"), error)
+}
+
+const MORE_FILES: &str = "no more files can be opened; raise the limit of open files \
+    (`ulimit -n`, `LimitNOFILE`, `fs.file-max`) or close some";
+
+/// Whether SQLite answers so as well when the operating system lets it open no
+/// more files. It does not pass the system's own error on.
+fn hides_cause(code: i32) -> bool {
+    code == CANNOT_OPEN || code == READ_ONLY
+}
+
+/// Whether files cannot be opened at the moment. Never tried with the database
+/// itself: to close it drops the locks that this process has on it.
+fn lacks_files() -> bool {
+    // As many as an open database has, with its log, its shared memory, a
+    // journal and the folder: SQLite has closed those that it got, and others
+    // close theirs at any time.
+    let mut open = Vec::new();
+    for _ in 0..4 {
+        match std::io::pipe() {
+            Ok(both_ends) => open.push(both_ends),
+            Err(error) => return is_shortage(&error),
+        }
+    }
+    false
+}
+
+/// Whether the operating system is short of what opening a file takes.
+#[cfg(unix)]
+fn is_shortage(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+}
+
+#[cfg(not(unix))]
+fn is_shortage(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::OutOfMemory
 }
 
 const MORE_THREADS: &str = "raise the limit of processes and threads (`ulimit -u`, `pids.max`, \

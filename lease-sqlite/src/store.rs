@@ -56,7 +56,8 @@ impl SqliteStore {
     /// nothing changed, for a file that is no database, tables of that name
     /// that are not ours, tables of a newer version, a folder that is missing
     /// or not writable. `Unavailable` when another connection holds a lock for
-    /// longer than [`SqliteOptions::busy_wait`].
+    /// longer than [`SqliteOptions::busy_wait`], or when the operating system
+    /// gives no more threads or open files.
     ///
     /// # Cancel safety
     /// Safe; the file may have been created.

@@ -40,6 +40,8 @@ async fn child() {
         "fill" => fill(&path).await,
         "lock" => lock(&path),
         #[cfg(target_os = "linux")]
+        "many-files" => many_files(&path).await,
+        #[cfg(target_os = "linux")]
         "crowded" => crowded(&path).await,
         other => panic!("no role {other:?}"),
     }
@@ -166,6 +168,54 @@ async fn crowded(path: &Path) {
         Ok(state) => say(&format!("held {}", state.holder.is_some())),
         Err(error) => tell("inspect", error),
     }
+}
+
+/// Opens a store with room for ever more open files, and says how it went.
+#[cfg(target_os = "linux")]
+async fn many_files(path: &Path) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let before = getrlimit(Resource::Nofile);
+    let limit = |current| {
+        let maximum = before.maximum;
+        setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    };
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let mut taken = Vec::new();
+    limit(Some(100));
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        taken.push(file);
+    }
+    limit(Some(200));
+    let full = open();
+    for room in 0..20 {
+        // A file that is to be made, and one that is there already.
+        for extension in [&room.to_string(), "db"] {
+            limit(Some(100));
+            match open_and_use(&path.with_extension(extension)).await {
+                Ok(()) => say(&format!("{room} ok")),
+                Err(error) => say(&format!("{room} {} {error}", error.kind())),
+            }
+            // The store's threads close what they have open.
+            limit(Some(200));
+            let started = Instant::now();
+            while open() > full - room {
+                assert!(started.elapsed() < Duration::from_secs(10), "{}", open());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        taken.pop();
+    }
+    say("end");
+}
+
+#[cfg(target_os = "linux")]
+async fn open_and_use(path: &Path) -> Result<(), lease_core::StoreError> {
+    let store = SqliteStore::open(path).await?;
+    let name = format!("k/{}", lease_core::Owner::random().unwrap());
+    let mine = request(&name, 60_000);
+    granted(store.acquire(&mine).await?);
+    store.inspect(&mine.key).await?;
+    store.abandon(&mine.key, mine.owner).await
 }
 
 fn now_us() -> u64 {
@@ -317,6 +367,31 @@ async fn without_a_thread_opening_is_unavailable_and_says_what_to_raise() {
         let expected = format!("{wanted} unavailable ");
         assert!(said.starts_with(&expected), "room for {threads}: {said}");
         assert!(said.contains("raise the limit of processes"), "{said}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn without_a_free_descriptor_opening_is_unavailable_and_says_what_to_raise() {
+    let _turn = TURN.lock().await;
+    let folder = Folder::new();
+    let path = folder.file("files.db");
+    drop(SqliteStore::open(&path).await.unwrap());
+    let mut child = Process::start("many-files", &path);
+    let mut all = Vec::new();
+    loop {
+        let said = child.says();
+        if said == "end" {
+            break;
+        }
+        println!("{said}");
+        all.push(said);
+    }
+    assert!(all[0].starts_with("0 unavailable"), "{}", all[0]);
+    assert!(all.last().unwrap().ends_with(" ok"), "{all:?}");
+    for said in all.iter().filter(|said| !said.ends_with(" ok")) {
+        assert!(said.contains(" unavailable "), "{said}");
+        assert!(said.contains("raise the limit of open files"), "{said}");
     }
 }
 
