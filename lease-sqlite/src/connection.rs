@@ -1,7 +1,7 @@
 //! Connections of the store's own: never borrowed from a pool that the
 //! application can exhaust.
 
-use std::fs::{File, TryLockError};
+use std::fs::{File, FileType, TryLockError};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -170,18 +170,82 @@ impl Turn {
     }
 }
 
-/// Tells the usual mistakes apart, which to SQLite all are "unable to open".
+/// Tells the usual mistakes apart, which to SQLite all are "unable to open",
+/// and opens nothing: a look at a device or a pipe may already do harm.
 fn check_place(path: &Path) -> Result<(), Failure> {
     let refuse = |words: String| Err(Failure::Final(StoreError::refusing(words)));
-    if path.is_dir() {
-        return refuse(format!("{path:?} is a folder; name a file in it"));
+    match kind_of(path)? {
+        Some(kind) if kind.is_dir() => {
+            return refuse(format!("{path:?} is a folder; name a file in it"));
+        }
+        Some(kind) if !kind.is_file() => {
+            return refuse(format!(
+                "{path:?} is a device, pipe or socket and was left as it is; name a regular file"
+            ));
+        }
+        _ => {}
     }
-    match path.parent() {
-        Some(folder) if !folder.is_dir() => refuse(format!(
+    // SQLite keeps them beside the file itself, not beside a link to it.
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    for suffix in ["-journal", "-wal", "-shm"] {
+        let mut companion = real.as_os_str().to_owned();
+        companion.push(suffix);
+        if kind_of(Path::new(&companion))?.is_some_and(|kind| !kind.is_file()) {
+            return refuse(format!(
+                "{companion:?}, which belongs to the database of that name, is no regular file; \
+                 remove it or name another database"
+            ));
+        }
+    }
+    let Some(folder) = path.parent() else {
+        return Ok(());
+    };
+    match kind_of(folder)? {
+        Some(kind) if kind.is_dir() => Ok(()),
+        Some(_) => refuse(format!(
+            "{folder:?} is no folder, so no database can be in it; name another"
+        )),
+        None => refuse(format!(
             "the folder {folder:?} of the database does not exist; create it"
         )),
-        _ => Ok(()),
     }
+}
+
+/// What is at `path`, beyond symbolic links, if anything.
+fn kind_of(path: &Path) -> Result<Option<FileType>, Failure> {
+    use std::io::ErrorKind::{InvalidFilename, NotADirectory, NotFound, PermissionDenied};
+    let error = match std::fs::metadata(path) {
+        Ok(there) => return Ok(Some(there.file_type())),
+        Err(error) => error,
+    };
+    let (kind, advice) = match error.kind() {
+        NotFound | NotADirectory => return Ok(None),
+        PermissionDenied => (
+            StoreErrorKind::Refusing,
+            "let this user search the folders on the way to it",
+        ),
+        _ if is_circle(&error) => (
+            StoreErrorKind::Refusing,
+            "its symbolic links go round in a circle",
+        ),
+        InvalidFilename => (StoreErrorKind::Refusing, "the name is too long"),
+        _ => (
+            StoreErrorKind::Unavailable,
+            "check the disk and its file system",
+        ),
+    };
+    let words = format!("looking at {path:?}: {error}; {advice}");
+    Err(Failure::Final(StoreError::with_source(kind, words, error)))
+}
+
+#[cfg(unix)]
+fn is_circle(error: &std::io::Error) -> bool {
+    rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::LOOP)
+}
+
+#[cfg(not(unix))]
+fn is_circle(_error: &std::io::Error) -> bool {
+    false
 }
 
 async fn prepare(db: &mut SqliteConnection, role: Role, doing: &str) -> Result<(), Failure> {

@@ -5,6 +5,8 @@
 
 mod support;
 
+use std::path::{Path, PathBuf};
+
 use futures_util::StreamExt;
 use lease_core::{FenceWhen, Gate, LeaseBackend, StoreError, StoreErrorKind};
 use lease_sqlite::SqliteStore;
@@ -239,4 +241,68 @@ async fn a_gate_with_garbage_admits_nobody() {
             assert!(matches!(error, lease_core::AdmitError::Store(_)), "{error}");
         }
     }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_path_that_is_no_regular_file_is_refused_at_once_and_left_alone() {
+    use std::os::unix::fs::symlink;
+    let folder = Folder::new();
+    let path = |name: &str| folder.file(name);
+    let made = std::process::Command::new("mkfifo")
+        .args([path("pipe"), path("piped.db-wal")])
+        .status();
+    assert!(made.unwrap().success());
+    let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+    symlink("/dev/null", path("link-to-null")).unwrap();
+    symlink("pipe", path("link-to-pipe")).unwrap();
+    symlink("circle", path("circle")).unwrap();
+    std::fs::write(path("piped.db"), "").unwrap();
+    symlink("piped.db", path("link-to-piped.db")).unwrap();
+    std::fs::write(path("file"), "").unwrap();
+    let long = folder.file(&"n".repeat(300));
+    let before = names(&folder);
+    let asked = std::time::Instant::now();
+    for (place, words) in [
+        (PathBuf::from("/dev/null"), "name a regular file"),
+        (PathBuf::from("//dev/zero"), "name a regular file"),
+        (path("pipe"), "name a regular file"),
+        (path("socket"), "name a regular file"),
+        (path("link-to-null"), "name a regular file"),
+        (path("link-to-pipe"), "name a regular file"),
+        (path("piped.db"), "is no regular file"),
+        (path("link-to-piped.db"), "is no regular file"),
+        (path("circle"), "symbolic links"),
+        (path("file/x.db"), "is no folder"),
+        (path("missing/x.db"), "does not exist"),
+        (folder.path().to_owned(), "is a folder"),
+        (long, "too long"),
+    ] {
+        let refused = refusing(SqliteStore::open(&place).await);
+        assert!(refused.contains(words), "{place:?}: {refused}");
+    }
+    refusing(SqliteStore::connect_url("sqlite:////dev/null").await);
+    assert!(asked.elapsed() < std::time::Duration::from_secs(2));
+    assert_eq!(names(&folder), before);
+    for left in ["/dev/null-journal", "/dev/null-wal", "/dev/zero-journal"] {
+        assert!(!Path::new(left).exists(), "{left}");
+    }
+
+    // Links to a regular file, or to one that is to be made, lead to it.
+    symlink("real.db", path("link.db")).unwrap();
+    for _ in 0..2 {
+        let store = SqliteStore::open(path("link.db")).await.unwrap();
+        store.acquire(&request("k", 60_000)).await.unwrap();
+        store.inspect(&key("k")).await.unwrap();
+    }
+    let direct = SqliteStore::open(path("real.db")).await.unwrap();
+    held(direct.acquire(&request("k", 60_000)).await.unwrap());
+}
+
+#[cfg(unix)]
+fn names(folder: &Folder) -> Vec<std::ffi::OsString> {
+    let entries = std::fs::read_dir(folder.path()).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+    names.sort_unstable();
+    names
 }
