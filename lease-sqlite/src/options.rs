@@ -10,6 +10,9 @@ use lease_core::{
 
 use crate::SqliteStore;
 
+/// Nobody waits longer than a hundred years.
+const FOR_EVER: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
+
 /// Options of an [`SqliteStore`].
 ///
 /// ```no_run
@@ -118,6 +121,9 @@ impl SqliteOptions {
         if self.tombstone_retention.is_zero() {
             return Err(zero("tombstone_retention"));
         }
+        // Longer is for ever, and would overflow the clock.
+        self.busy_wait = self.busy_wait.min(FOR_EVER);
+        self.poll_interval = self.poll_interval.min(FOR_EVER);
         let bad = |why: &str| {
             let words = format!("the database path {:?} {why}", self.path);
             Err(StoreError::new(StoreErrorKind::InvalidInput, words))

@@ -292,6 +292,28 @@ async fn a_foreign_lock_is_waited_for_up_to_the_limit_and_no_time_is_stale() {
 }
 
 #[tokio::test]
+async fn options_that_say_for_ever_do_not_overflow() {
+    let folder = Folder::new();
+    let options = SqliteOptions::new(folder.file("ever.db"))
+        .busy_wait(Duration::MAX)
+        .poll_interval(Duration::MAX)
+        .tombstone_retention(Duration::MAX);
+    let store = options.open().await.unwrap();
+    let mine = request("k", 60_000);
+    let _hints = store.watch(&mine.key).await.unwrap();
+    granted(store.acquire(&mine).await.unwrap());
+    assert!(store.inspect(&mine.key).await.unwrap().holder.is_some());
+    store.abandon(&mine.key, mine.owner).await.unwrap();
+    // Failed looks for changes wait longer and longer.
+    std::fs::remove_file(folder.file("ever.db")).unwrap();
+    std::fs::create_dir(folder.file("ever.db")).unwrap();
+    for _ in 0..3 {
+        drop(store.watch(&mine.key).await.unwrap());
+    }
+    assert!(store.inspect(&mine.key).await.is_err());
+}
+
+#[tokio::test]
 async fn tombstones_go_when_their_time_is_over() {
     let folder = Folder::new();
     let path = folder.file("a.db");
