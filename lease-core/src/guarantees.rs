@@ -49,7 +49,9 @@ pub struct Survives {
     /// A crash and restart of the store (of every process, for an embedded
     /// one) with its data.
     pub restart: bool,
-    /// The store comes back empty or from an older backup.
+    /// The store comes back empty or from an older backup. Of tokens: as long as
+    /// its clock does not step back by more than was lost, and but for a mark
+    /// that a fence had set ahead of the clock.
     pub data_loss: bool,
     /// Another server takes over.
     pub failover: bool,

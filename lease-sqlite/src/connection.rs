@@ -269,6 +269,8 @@ async fn prepare(db: &mut SqliteConnection, role: Role, doing: &str) -> Result<(
         "PRAGMA synchronous = FULL",
         "PRAGMA fullfsync = ON",
         "PRAGMA checkpoint_fullfsync = ON",
+        // A log that a long reader made grow shrinks again once it has gone.
+        "PRAGMA journal_size_limit = 16777216",
     ] {
         query(pragma).execute(&mut *db).await.map_err(failed)?;
     }

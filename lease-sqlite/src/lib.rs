@@ -31,12 +31,12 @@
 //! | --- | --- | --- |
 //! | a process crashes or is killed, holder or not | kept; its keys are free when their TTL is over | keep rising |
 //! | every process is killed, the machine loses power | kept: a grant is on the disk before it is answered (`synchronous = FULL`), if the disk does what it is told | keep rising |
-//! | the file is deleted, or an older copy is put in its place | **lost** for what was held; open clients notice at their next request and go on in the new file (never copy over a file that is open: that damages any SQLite database) | keep rising, if the clock did not step back by more than was lost |
-//! | the machine's clock steps forward by more than the holder's drift allowance | **lost**: a grant may end before its holder knows | keep rising |
+//! | the file is deleted, or an older copy is put in its place | **lost** for what was held; open clients notice at their next request and go on in the new file (never copy over a file that is open: that damages any SQLite database) | keep rising, if the clock did not step back by more than was lost; a mark that a fence had set ahead of the clock is lost |
+//! | the machine's clock steps forward by more than the holder's drift allowance | **lost**: a grant may end before its holder knows, and after a step beyond the retention of tombstones so may one | keep rising |
 //! | the clock steps back | kept; grants last longer by the step | keep rising: a key's mark is never lowered |
 //! | the disk is full | kept; every change is `Refusing`, and nothing is half done | keep rising |
 //! | the disk fails in a commit | kept; that request is `UnknownOutcome` | keep rising |
-//! | another connection holds the write lock | kept; up to [`SqliteOptions::busy_wait`] an operation waits, then it is `Unavailable`. Renewals wait too, so keep write transactions on the file far shorter than a TTL, or give leases a file of their own | keep rising |
+//! | another connection holds the write lock, or a process was stopped (SIGSTOP, a debugger, a frozen container) while it held it | kept; up to [`SqliteOptions::busy_wait`] an operation waits, then it is `Unavailable`. Renewals wait too, so keep write transactions on the file far shorter than a TTL, or give leases a file of their own | keep rising |
 //! | the file is on a network file system | **not promised**: locks and shared memory do not work there; `diagnose` says so | not promised |
 //!
 //! Exclusion reaches as far as the processes of one host, containers that

@@ -1,6 +1,7 @@
 //! The reader: one thread and one connection for everything that changes
 //! nothing. Under write-ahead logging it waits for no writer and stops none.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -87,7 +88,12 @@ impl Reader {
             match job {
                 Some(None) => break,
                 Some(Some(Read::Attend(reply))) => {
-                    next_look = Instant::now() + self.look(&mut state).await;
+                    // With a version to compare with, the next look sees every
+                    // commit from here on: thousands who subscribe at once do
+                    // not each pay for a look.
+                    if state.seen.is_none() {
+                        next_look = Instant::now() + self.look(&mut state).await;
+                    }
                     let _ = reply.send(Ok(()));
                 }
                 Some(Some(job)) => self.serve(job, &mut state).await,
@@ -227,8 +233,9 @@ impl Reader {
                     .await
             })
             .await?;
+        let free: HashSet<&str> = free.iter().map(String::as_str).collect();
         for key in watched {
-            if free.iter().any(|free| free == key.as_str()) {
+            if free.contains(key.as_str()) {
                 self.watchers.wake(&key);
             }
         }

@@ -1,7 +1,7 @@
 //! Who waits for which key.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lease_core::Key;
@@ -19,14 +19,18 @@ impl Watchers {
         self.by_key.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    pub(crate) fn subscribe(&self, key: &Key) -> BoxStream<'static, ()> {
-        let receiver = self
+    pub(crate) fn subscribe(self: &Arc<Self>, key: &Key) -> BoxStream<'static, ()> {
+        let hints = self
             .lock()
             .entry(key.clone())
             .or_insert_with(|| watch::channel(()).0)
             .subscribe();
-        stream::unfold(receiver, |mut receiver| async move {
-            receiver.changed().await.ok().map(|()| ((), receiver))
+        let leave = Leave {
+            watchers: Arc::clone(self),
+            key: key.clone(),
+        };
+        stream::unfold((hints, leave), |(mut hints, leave)| async move {
+            hints.changed().await.ok().map(|()| ((), (hints, leave)))
         })
         .boxed()
     }
@@ -39,22 +43,34 @@ impl Watchers {
         }
     }
 
-    /// The keys that somebody still listens for; the others are forgotten.
+    /// The keys that somebody listens for.
     pub(crate) fn watched(&self) -> Vec<Key> {
-        let mut by_key = self.lock();
-        by_key.retain(|_, sender| !sender.is_closed());
-        by_key.keys().cloned().collect()
+        self.lock().keys().cloned().collect()
     }
 
     /// Whether anybody listens.
     pub(crate) fn any(&self) -> bool {
-        let mut by_key = self.lock();
-        by_key.retain(|_, sender| !sender.is_closed());
-        !by_key.is_empty()
+        !self.lock().is_empty()
     }
 
     /// Ends every stream.
     pub(crate) fn close(&self) {
         self.lock().clear();
+    }
+}
+
+/// Dropped after the receiver of one subscription: the last one forgets the
+/// key.
+struct Leave {
+    watchers: Arc<Watchers>,
+    key: Key,
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let mut by_key = self.watchers.lock();
+        if by_key.get(&self.key).is_some_and(watch::Sender::is_closed) {
+            by_key.remove(&self.key);
+        }
     }
 }
