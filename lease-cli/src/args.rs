@@ -62,6 +62,10 @@ pub(crate) struct Waiting {
 /// environment, renews the lease, and releases it when the command ends. Ends
 /// with the command's own status, or 128+n if signal n ended it.
 ///
+/// The command's process group is the unit of work: the key stays held until no
+/// process of the group is left, also when the command itself has ended before
+/// the others. Start a daemon with setsid, in a group of its own, to let it go.
+///
 /// When the lease cannot be confirmed any more, the command's whole process
 /// group gets SIGTERM, and SIGKILL before the lease's deadline; the status is
 /// then 76, whatever the command made of it. Signals are passed on to the

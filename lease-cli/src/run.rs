@@ -1,6 +1,7 @@
 //! `lease run`: a command under a lease.
 
 mod child;
+mod group;
 mod guard;
 mod limits;
 mod supervise;
@@ -53,6 +54,11 @@ pub(crate) async fn run(target: Target, args: args::Run) -> Result<Exit, Failure
             let _ = tokio::time::timeout(RELEASE_LOST, lease.release()).await;
             Ok(Exit::Lost)
         }
+        Ok(Outcome::Unkillable) => {
+            // Not even by being dropped: a write of theirs may yet come.
+            std::mem::forget(lease);
+            Ok(Exit::Lost)
+        }
         Err(failure) => {
             // Nothing ran: whatever becomes of the release, that is the news.
             let _ = release(leases, lease, failure.exit).await;
@@ -73,10 +79,12 @@ fn label(command: &[OsString]) -> Label {
 
 /// How a command under a lease ended.
 enum Outcome {
-    /// By itself, with the lease held to the end.
+    /// By itself, with the lease held to the end of its whole group.
     Ended(Ended),
     /// The lease was lost, and the command is gone.
     Lost,
+    /// The lease was lost, and the command is not gone although it was killed.
+    Unkillable,
 }
 
 async fn under(

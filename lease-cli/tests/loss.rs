@@ -194,6 +194,24 @@ fn a_command_that_ended_before_the_loss_was_known_is_lost() {
 }
 
 #[test]
+fn the_rest_of_a_group_is_stopped_when_the_lease_is_lost_after_the_commands_end() {
+    let place = Place::new();
+    let script = "
+        sh -c 'trap \"echo told > told\" TERM; echo $$ > pid; while :; do sleep 0.02; done' &
+        while [ ! -s pid ]; do sleep 0.02; done; exit 0";
+    let running = place.run(&["--ttl", "2s"], "k", script);
+    until("the other", || place.text("pid").ends_with('\n'));
+    let pid = number(&place.text("pid")) as i32;
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(lives(pid) && !place.holder("k").is_null());
+    place.done(&["fence", "k", "--yes"]).ok();
+    let ended = running.end().code(76);
+    assert!(ended.err.contains("revoked"), "{ended:?}");
+    assert_eq!(place.text("told"), "told\n");
+    assert!(!lives(pid));
+}
+
+#[test]
 fn a_zombie_is_stopped_and_its_late_write_is_refused() {
     let place = Place::new();
     // The zombie's command goes on while `lease run` is stopped, and writes

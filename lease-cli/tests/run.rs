@@ -228,11 +228,59 @@ fn wait_until_it_catches(pid: i32, signal: Signal) {
 }
 
 #[test]
-fn what_a_command_leaves_running_is_left_alone() {
+fn a_daemon_in_a_session_of_its_own_is_left_alone() {
     let place = Place::new();
-    let script = "sleep 1000 > /dev/null 2>&1 & echo $! > pid";
-    place.run(&[], "k", script).end().ok();
+    let script = "setsid sh -c 'echo $$ > pid; exec sleep 1000' > /dev/null 2>&1 &
+        while [ ! -s pid ]; do sleep 0.02; done";
+    let ended = place.run(&[], "k", script).end().ok();
+    assert_eq!(ended.err, "");
     let pid = number(&place.text("pid")) as i32;
     assert!(lives(pid));
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+}
+
+/// Works on after it was told to stop, and says when it has finished.
+const THOROUGH: &str = "
+    sh -c 'trap \"sleep 1.5; echo finished >> log; exit\" TERM; touch ready
+           while :; do sleep 0.02; done' > /dev/null 2>&1 &
+    while [ ! -e ready ]; do sleep 0.02; done";
+
+#[test]
+fn the_key_stays_held_while_others_of_a_stopped_group_work() {
+    let place = Place::new();
+    let running = place.run(
+        &["--ttl", "1s"],
+        "k",
+        &format!("{THOROUGH}\nexec sleep 1000"),
+    );
+    until("the trap", || place.path("ready").exists());
+    let waiter = place.run(&[], "k", "echo second >> log");
+    running.signal(Signal::SIGTERM);
+    let ended = running.end().code(143);
+    ended.error_line("others of its process group have not");
+    waiter.end().ok();
+    assert_eq!(place.text("log"), "finished\nsecond\n");
+}
+
+#[test]
+fn the_key_stays_held_while_a_background_process_works() {
+    let place = Place::new();
+    let running = place.run(&["--ttl", "1s"], "k", &format!("{THOROUGH}\nexit 4"));
+    until("the trap", || place.path("ready").exists());
+    let waiter = place.run(&[], "k", "echo second >> log");
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(place.text("log"), "");
+    // Signals still reach the group.
+    running.signal(Signal::SIGTERM);
+    let ended = running.end().code(4);
+    ended.error_line("setsid");
+    waiter.end().ok();
+    assert_eq!(place.text("log"), "finished\nsecond\n");
+}
+
+#[test]
+fn what_ends_soon_after_the_command_is_not_talked_about() {
+    let place = Place::new();
+    let ended = place.run(&[], "k", "sleep 0.1 & exit 6").end().code(6);
+    assert_eq!(ended.err, "");
 }

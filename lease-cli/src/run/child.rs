@@ -1,5 +1,6 @@
 //! The command's process and its group.
 
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -8,10 +9,10 @@ use std::process::Command;
 use leases::Lease;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, kill_process_group,
-    test_kill_process_group, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, kill_process_group, waitid,
 };
 
+use super::group::Group;
 use super::guard::Guard;
 use super::terminal::Terminal;
 use crate::exit::{Exit, Failure};
@@ -40,6 +41,8 @@ impl Ended {
 #[derive(Debug)]
 pub(super) struct Child {
     pid: Pid,
+    /// Whether the leader was waited for: its pid may be somebody else's then.
+    reaped: Cell<bool>,
     /// Ends with the child's supervision.
     _guard: Option<Guard>,
 }
@@ -83,7 +86,11 @@ impl Child {
                 // The process ends without `child.wait()`: it is waited for by
                 // its pid, stops included.
                 let guard = guard.and_then(|guard| guard.watch(pid));
-                Ok(Self { pid, _guard: guard })
+                Ok(Self {
+                    pid,
+                    reaped: Cell::new(false),
+                    _guard: guard,
+                })
             }
             Err(error) => {
                 if foreground && let Some(terminal) = terminal {
@@ -100,7 +107,8 @@ impl Child {
 
     /// Sends a signal to the whole group.
     pub(super) fn signal(&self, signal: Signal) {
-        if kill_process_group(self.pid, signal).is_err() || signal == Signal::KILL {
+        let sent = kill_process_group(self.pid, signal).is_ok();
+        if !self.reaped.get() && (!sent || signal == Signal::KILL) {
             // It may have left its group, or taken another user's rights.
             let _ = kill_process(self.pid, signal);
         }
@@ -131,12 +139,14 @@ impl Child {
     /// Ends the zombie of a leader that has ended.
     pub(super) fn reap(&self) {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        let _ = waitid(WaitId::Pid(self.pid), options);
+        if !matches!(waitid(WaitId::Pid(self.pid), options), Ok(None)) {
+            self.reaped.set(true);
+        }
     }
 
-    /// Whether anybody is left in the group. Only after `reap`.
-    pub(super) fn group_lives(&self) -> bool {
-        test_kill_process_group(self.pid).is_ok()
+    /// The leader's group, once the leader has ended and is reaped.
+    pub(super) fn rest(&self) -> Group {
+        Group::new(self.pid)
     }
 }
 

@@ -11,10 +11,17 @@ use super::terminal::{self, Terminal};
 use super::{Outcome, say_lost};
 use crate::duration::brief;
 use crate::interrupt::Signals;
+use crate::stderr;
 
-/// How often the rest of a group that was told to stop is looked at, once its
-/// leader is gone.
+/// How often the rest of a group is looked at, once its leader has ended.
 const LOOK: Duration = Duration::from_millis(10);
+/// The same when it stays for long.
+const LOOK_LATER: Duration = Duration::from_millis(50);
+/// How long others of the group may go on before that is said.
+const SILENT: Duration = Duration::from_millis(500);
+/// How long a group that got SIGKILL is waited for: the kernel may hold one
+/// back, for a disk that does not answer.
+const DYING: Duration = Duration::from_secs(1);
 
 /// One command under one lease.
 pub(super) struct Supervisor<'a> {
@@ -32,7 +39,18 @@ pub(super) struct Supervisor<'a> {
 #[derive(Clone, Copy)]
 struct Stop {
     kill_at: Moment,
-    killed: bool,
+    /// When SIGKILL was sent first.
+    killed: Option<Moment>,
+}
+
+impl Stop {
+    /// When there is something to be done about it next.
+    fn next(&self) -> Moment {
+        match self.killed {
+            None => self.kill_at,
+            Some(killed) => killed.after(DYING),
+        }
+    }
 }
 
 impl<'a> Supervisor<'a> {
@@ -54,45 +72,112 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Until the command has ended; when the lease is lost, until its whole
-    /// group is gone.
+    /// Until the command has ended, and with it everybody in its group: they
+    /// all may write what the key protects. When the lease is lost, they are
+    /// stopped.
     pub(super) async fn watch(&mut self) -> Outcome {
-        let ended = self.until_ended().await;
-        if self.stop.is_none() && self.lease.check().is_err() {
-            // It ended, but nobody knows whether in time.
-            self.tell_to_stop();
+        let Some(ended) = self.until_leader_ended().await else {
+            return self.given_up();
+        };
+        // Its number cannot go to somebody else while the group has members.
+        self.child.reap();
+        if !self.until_group_ended().await {
+            return self.given_up();
         }
-        match self.stop {
-            None => Outcome::Ended(ended),
-            Some(stop) => {
-                self.until_group_gone(stop).await;
+        match (self.stop, self.lease.check()) {
+            (None, Ok(_)) => Outcome::Ended(ended),
+            (None, Err(lost)) => {
+                let why = format!("lost: {}; its command has ended, too late", lost.reason);
+                say_lost(self.lease, &why);
                 Outcome::Lost
             }
+            (Some(_), _) => Outcome::Lost,
         }
     }
 
-    async fn until_ended(&mut self) -> Ended {
+    fn given_up(&self) -> Outcome {
+        say_lost(
+            self.lease,
+            "processes of the command are still there although they were killed; leaving them, \
+             and the key to its expiry",
+        );
+        Outcome::Unkillable
+    }
+
+    /// `None` when it does not end although it was killed.
+    async fn until_leader_ended(&mut self) -> Option<Ended> {
         loop {
             if let Some(ended) = self.child.ended() {
-                return ended;
+                return Some(ended);
+            }
+            if self.is_hopeless() {
+                return None;
             }
             if let Some(signal) = self.child.stopped() {
                 self.child_stopped(signal);
             }
-            let kill_at = match self.stop {
-                Some(stop) if !stop.killed => stop.kill_at,
-                _ => Moment::NEVER,
-            };
-            // The deadline first: after a stop of this process, nothing else
-            // may be done before it is looked at.
-            tokio::select! {
-                biased;
-                () = self.lease.unconfirmed(self.limits.lead()), if self.stop.is_none() => {
-                    self.tell_to_stop();
-                }
-                () = self.clock.sleep_until(kill_at), if kill_at != Moment::NEVER => self.kill(),
-                signal = self.signals.next() => self.pass_on(signal),
+            self.step(Moment::NEVER).await;
+        }
+    }
+
+    /// Whether the rest of the group has ended. `false` when it does not,
+    /// although it was killed.
+    async fn until_group_ended(&mut self) -> bool {
+        let leader_ended = self.clock.now();
+        let mut rest = self.child.rest();
+        let mut said = false;
+        if self.stop.is_some_and(|stop| stop.killed.is_some()) {
+            // Those that were forked while the group was being killed.
+            self.child.signal(Signal::KILL);
+        }
+        while rest.lives() {
+            if self.is_hopeless() {
+                return false;
             }
+            let now = self.clock.now();
+            let alone = now.since(leader_ended);
+            if self.stop.is_none() && !said && alone >= SILENT {
+                said = true;
+                self.say_others();
+            }
+            let look = if said { LOOK_LATER } else { LOOK };
+            self.step(now.after(look)).await;
+        }
+        true
+    }
+
+    /// Whether SIGKILL has been of no use.
+    fn is_hopeless(&self) -> bool {
+        self.stop
+            .is_some_and(|stop| stop.killed.is_some() && self.clock.now() >= stop.next())
+    }
+
+    fn say_others(&self) {
+        stderr::say(&format!(
+            "the command has ended, but others of its process group have not: {:?} stays held \
+             until they end (start a daemon with setsid to let it go)",
+            self.lease.key().as_str()
+        ));
+    }
+
+    /// Waits for the next thing to happen, until `until` at most, and does what
+    /// follows from it.
+    async fn step(&mut self, until: Moment) {
+        let due = self.stop.map_or(Moment::NEVER, |stop| stop.next());
+        let until = until.min(due);
+        // The deadline first: after a stop of this process, nothing else may be
+        // done before it is looked at.
+        tokio::select! {
+            biased;
+            () = self.lease.unconfirmed(self.limits.lead()), if self.stop.is_none() => {
+                self.tell_to_stop();
+            }
+            () = self.clock.sleep_until(until), if until != Moment::NEVER => {
+                if self.stop.is_some_and(|stop| self.clock.now() >= stop.kill_at) {
+                    self.kill();
+                }
+            }
+            signal = self.signals.next() => self.pass_on(signal),
         }
     }
 
@@ -103,7 +188,7 @@ impl<'a> Supervisor<'a> {
         let kill_at = self.limits.kill_at(now, protected_until(self.lease));
         self.stop = Some(Stop {
             kill_at,
-            killed: false,
+            killed: None,
         });
         let why = match self.lease.check() {
             Ok(_) => "its renewal was not confirmed in time".to_owned(),
@@ -126,30 +211,9 @@ impl<'a> Supervisor<'a> {
 
     fn kill(&mut self) {
         self.child.signal(Signal::KILL);
+        let now = self.clock.now();
         if let Some(stop) = &mut self.stop {
-            stop.killed = true;
-        }
-    }
-
-    /// The leader is gone: the others in its group have until the kill.
-    async fn until_group_gone(&self, stop: Stop) {
-        if stop.killed {
-            // Those that were forked while the group was being killed.
-            self.child.signal(Signal::KILL);
-        }
-        // Its number cannot go to somebody else while the group has members.
-        self.child.reap();
-        while self.child.group_lives() {
-            if self.clock.now() >= stop.kill_at {
-                self.child.signal(Signal::KILL);
-            }
-            let next = self.clock.now().after(LOOK);
-            let until = if self.clock.now() < stop.kill_at {
-                next.min(stop.kill_at)
-            } else {
-                next
-            };
-            self.clock.sleep_until(until).await;
+            stop.killed.get_or_insert(now);
         }
     }
 

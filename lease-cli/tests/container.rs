@@ -1,0 +1,71 @@
+//! As in a container: nobody reaps what a command leaves behind.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{getpid, set_child_subreaper};
+use support::{Place, Running, number, until};
+
+/// A process that ends with its group, whose parent has ended.
+const ORPHAN: &str = "
+    ( sh -c 'echo $$ > orphan; exec sleep 300' & )
+    while [ ! -s orphan ]; do sleep 0.02; done
+    touch ready; exec sleep 300";
+
+fn state_of(pid: i64) -> String {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest.trim());
+    rest.chars().take(1).collect()
+}
+
+#[test]
+fn a_member_that_nobody_reaps_is_not_waited_for() {
+    // Orphans come to this process, which does not look after them.
+    set_child_subreaper(Some(getpid())).unwrap();
+    let place = Place::new();
+    let running = place.run(&["--ttl", "2s"], "k", ORPHAN);
+    until("the orphan", || place.path("ready").exists());
+    place.done(&["fence", "k", "--yes"]).ok();
+    let start = Instant::now();
+    running.end().code(76);
+    assert!(start.elapsed() < Duration::from_secs(10));
+    assert_eq!(state_of(number(&place.text("orphan"))), "Z");
+
+    // The same after an end by itself.
+    let script = "( sh -c 'echo $$ > second' & ); while [ ! -s second ]; do sleep 0.02; done";
+    place.run(&[], "k", script).end().ok();
+    assert_eq!(state_of(number(&place.text("second"))), "Z");
+}
+
+#[test]
+fn as_the_first_process_it_reaps_and_ends() {
+    let place = Place::new();
+    let namespace = ["--map-root-user", "--pid", "--fork", "--mount-proc"];
+    let unshare = |args: &[&str]| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(namespace).args(args);
+        for (name, value) in place.lease(&[]).get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(place.path(""));
+        command
+    };
+    if !unshare(&["true"]).status().is_ok_and(|s| s.success()) {
+        println!("no namespaces of one's own here: nothing is shown");
+        return;
+    }
+    let lease = env!("CARGO_BIN_EXE_lease");
+    let run = [lease, "run", "--ttl", "2s", "k", "--", "sh", "-c", ORPHAN];
+    let running = Running::start(&mut unshare(&run));
+    until("the orphan", || place.path("ready").exists());
+    place.done(&["fence", "k", "--yes"]).ok();
+    let start = Instant::now();
+    running.end().code(76);
+    assert!(start.elapsed() < Duration::from_secs(10));
+}
