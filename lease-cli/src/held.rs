@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use leases::{DriftAllowance, ReleaseOutcome, RenewOutcome, RenewRequest};
+use leases::{DriftAllowance, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError};
 use tokio::time::Instant;
 
 use crate::args;
@@ -58,24 +58,69 @@ pub(crate) async fn release(target: Target, args: args::Release) -> Result<Exit,
     let patience = Patience::new(FIRST_ANSWER);
     let store = target.open(patience).await?;
     let grant = args.grant;
-    let tries = Cell::new(0);
-    let released = patience.ask(|| {
-        tries.set(tries.get() + 1);
+    let release = || {
         store
             .backend()
             .release(&grant.key, grant.owner, grant.token)
+    };
+    if released(patience, release).await? {
+        return Ok(Exit::Success);
+    }
+    Err(Failure::new(
+        Exit::Lost,
+        format!(
+            "{:?} is not held by this owner with token {}; nothing was changed",
+            grant.key.as_str(),
+            grant.token
+        ),
+    ))
+}
+
+/// Whether the grant was freed, as far as can be known.
+async fn released<F>(patience: Patience, mut request: impl FnMut() -> F) -> Result<bool, Failure>
+where
+    F: Future<Output = Result<ReleaseOutcome, StoreError>>,
+{
+    let unknown = Cell::new(false);
+    let outcome = patience.ask(|| {
+        let request = request();
+        let unknown = &unknown;
+        async move {
+            request.await.inspect_err(|error| {
+                unknown.set(unknown.get() || error.is_unknown_outcome());
+            })
+        }
     });
-    match released.await? {
-        ReleaseOutcome::Released => Ok(Exit::Success),
-        // The answer to an earlier try was lost, which may have freed it.
-        ReleaseOutcome::NotHeld if tries.get() > 1 => Ok(Exit::Success),
-        ReleaseOutcome::NotHeld => Err(Failure::new(
-            Exit::Lost,
-            format!(
-                "{:?} is not held by this owner with token {}; nothing was changed",
-                grant.key.as_str(),
-                grant.token
-            ),
-        )),
+    Ok(match outcome.await? {
+        ReleaseOutcome::Released => true,
+        // An earlier try, whose answer was lost, may have freed it.
+        ReleaseOutcome::NotHeld => unknown.get(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    async fn after(errors: &[fn() -> StoreError], last: ReleaseOutcome) -> bool {
+        let patience = Patience::new(Duration::from_secs(5));
+        let mut errors = errors.iter();
+        let answer = released(patience, || {
+            let answer = errors.next().map_or(Ok(last), |error| Err(error()));
+            async move { answer }
+        });
+        answer.await.unwrap()
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn only_a_try_that_may_have_freed_it_explains_that_it_is_not_held() {
+        let unavailable = || StoreError::unavailable("no effect");
+        let unknown = || StoreError::unknown_outcome("cut");
+        assert!(after(&[], ReleaseOutcome::Released).await);
+        assert!(!after(&[], ReleaseOutcome::NotHeld).await);
+        assert!(!after(&[unavailable], ReleaseOutcome::NotHeld).await);
+        assert!(after(&[unknown, unavailable], ReleaseOutcome::NotHeld).await);
     }
 }

@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use leases::{Error, Label, Lease, Leases};
+use leases::{Error, Label, Lease, Leases, Lost, LostCause, LostReason};
 
 use crate::acquire::{self, Acquired, Wish};
 use crate::args;
@@ -114,14 +114,38 @@ fn say_lost(lease: &Lease, words: &str) {
     stderr::say(&format!("the lease on {key:?} (token {token}): {words}"));
 }
 
+/// Whether somebody took the key from us before the release. A grant that has
+/// merely expired has done so since the command ended: the lease was good then.
+async fn cut_off(leases: &Leases, lost: &Lost) -> bool {
+    match lost.reason {
+        LostReason::Store(LostCause::Revoked | LostCause::TakenOver) => true,
+        // A mark above our token tells the same.
+        LostReason::Store(LostCause::Unknown) => {
+            let look = leases.backend().inspect(&lost.key);
+            let state = tokio::time::timeout(RELEASE_LOST, look).await;
+            matches!(state, Ok(Ok(state)) if state.high_water > Some(lost.token))
+        }
+        _ => false,
+    }
+}
+
 /// Releases after the command has ended, and says with what to exit.
 async fn release(leases: Leases, lease: Lease, exit: Exit) -> Result<Exit, Failure> {
     let key = lease.key().clone();
     let failed = match tokio::time::timeout(RELEASE, lease.release()).await {
         Ok(Ok(_)) => None,
         Ok(Err(Error::Lost(lost))) => {
-            // The store's word: somebody had cut it off while the command ran.
-            return Err(Failure::new(Exit::Lost, lost.to_string()));
+            if cut_off(&leases, &lost).await {
+                // The store's word: it was so while the command ran.
+                return Err(Failure::new(Exit::Lost, lost.to_string()));
+            }
+            stderr::say(&format!(
+                "{:?} was not held any more when it could be released ({}); the command had ended \
+                 before its deadline",
+                key.as_str(),
+                lost.reason
+            ));
+            None
         }
         Ok(Err(error)) => Some(words(&error)),
         Err(_) => Some("the store does not answer".to_owned()),

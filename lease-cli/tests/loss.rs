@@ -138,6 +138,30 @@ fn a_release_that_fails_is_a_notice_and_the_status_stays_the_commands() {
 }
 
 #[test]
+fn a_release_that_comes_after_the_expiry_leaves_the_commands_status() {
+    let place = Place::new();
+    let script = "touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 3";
+    // Each try to release is told at once that it had no effect.
+    let url = format!("sqlite://{}?busy_wait_ms=50", place.database().display());
+    let options = ["--store", &url, "--ttl", "4500ms", "--kill-after", "0s"];
+    let running = place.run(&options, "k", script);
+    until("the command", || place.path("ready").exists());
+    // Soon before a renewal, which comes with 3 s left: the grant expires
+    // before the release gives up.
+    until("the right moment", || {
+        let left = place.holder("k")["remaining_ms"].as_i64().unwrap();
+        (3_100..3_500).contains(&left)
+    });
+    let locked = Locked::new(&place.database());
+    fs::write(place.path("go"), "").unwrap();
+    std::thread::sleep(Duration::from_millis(3_700));
+    drop(locked);
+    let ended = running.end().code(3);
+    assert!(ended.err.contains("released"), "{ended:?}");
+    place.done(&["run", "-n", "k", "--", "true"]).ok();
+}
+
+#[test]
 fn the_whole_group_is_killed_when_the_lease_is_lost() {
     let place = Place::new();
     let script = "
