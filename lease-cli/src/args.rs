@@ -218,8 +218,8 @@ pub(crate) struct List {
 /// The key stays blocked until the revoked lease would have expired, so that
 /// its holder has learnt of it.
 ///
-/// On a terminal it asks before it cuts anybody off; status 1 when the answer
-/// is no.
+/// On a terminal it asks before it cuts anybody off, and before --now frees a
+/// key that an earlier fence has left blocked; status 1 when the answer is no.
 #[derive(Args, Debug)]
 pub(crate) struct Fence {
     /// The key.

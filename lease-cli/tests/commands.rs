@@ -187,6 +187,29 @@ fn fence_cuts_the_holder_off_and_raises_a_free_keys_mark_by_one() {
 }
 
 #[test]
+fn above_the_highest_fence_nobody_can_be_cut_off() {
+    let place = Place::new();
+    let highest = (1u64 << 52).to_string();
+    place.done(&["fence", "k", "--at-least", &highest]).ok();
+    place.done(&["acquire", "k", "--ttl", "1m"]).ok();
+    let refused = place.done(&["fence", "k", "--yes"]).code(78);
+    refused.error_line("nobody can be cut off");
+    assert!(!place.holder("k").is_null());
+}
+
+#[test]
+fn a_fence_that_reaches_nobody_says_who_holds_the_key() {
+    let place = Place::new();
+    let acquire = ["acquire", "k", "--ttl", "1m", "--label", "the holder"];
+    place.done(&acquire).ok();
+    let words = place.done(&["fence", "k", "--at-least", "3"]).ok().out;
+    assert!(
+        words.contains("nobody was cut off; held now by the holder"),
+        "{words}"
+    );
+}
+
+#[test]
 fn admit_remembers_the_highest_token_and_names_both() {
     let place = Place::new();
     place.done(&["admit", "r", "--token", "5"]).ok();

@@ -203,3 +203,52 @@ fn fence_says_who_is_cut_off_and_asks() {
     let terminal = Terminal::new(&place, &["lease", "fence", "k"]);
     assert_eq!(terminal.status(), Some(0));
 }
+
+#[test]
+fn freeing_a_blocked_key_at_once_is_asked_about_too() {
+    let place = Place::new();
+    place.done(&["acquire", "k", "--ttl", "5m"]).ok();
+    place.done(&["fence", "k"]).ok();
+    let mut terminal = Terminal::new(&place, &["lease", "fence", "k", "--now"]);
+    terminal.wait_for("two may believe");
+    terminal.wait_for("Free it? [y/N]");
+    terminal.press("n\n");
+    assert_eq!(terminal.status(), Some(1));
+    assert!(place.inspect("k")["blocked_ms"].is_u64());
+    let mut terminal = Terminal::new(&place, &["lease", "fence", "k", "--now"]);
+    terminal.wait_for("[y/N]");
+    terminal.press("y\n");
+    terminal.wait_for("not blocked any more");
+    assert_eq!(terminal.status(), Some(0));
+    assert!(place.inspect("k")["blocked_ms"].is_null());
+    // Without --now it changes nothing for anybody, and does not ask.
+    place.done(&["acquire", "k", "--ttl", "5m"]).ok();
+    place.done(&["fence", "k"]).ok();
+    let terminal = Terminal::new(&place, &["lease", "fence", "k"]);
+    terminal.wait_for("the key is free in");
+    assert_eq!(terminal.status(), Some(0));
+}
+
+#[test]
+fn whoever_took_the_key_while_the_question_stood_is_asked_about_anew() {
+    let place = Place::new();
+    let acquire = |label: &str| {
+        let args = ["acquire", "k", "--ttl", "5m", "--json", "--label", label];
+        place.done(&args).ok().json()
+    };
+    let first = acquire("the first");
+    let mut terminal = Terminal::new(&place, &["lease", "fence", "k"]);
+    terminal.wait_for("k is held by the first");
+    let (owner, token) = (&first["owner"], first["token"].to_string());
+    let owner = owner.as_str().unwrap();
+    let release = ["release", "k", "--owner", owner, "--token", &token];
+    place.done(&release).ok();
+    acquire("the second");
+    terminal.press("y\n");
+    terminal.wait_for("k is held by the second");
+    assert_eq!(place.holder("k")["label"], "the second");
+    terminal.press("y\n");
+    terminal.wait_for("cut off: the second");
+    assert_eq!(terminal.status(), Some(0));
+    assert!(place.holder("k").is_null());
+}
