@@ -163,6 +163,51 @@ pub(crate) fn without_urls(text: &str) -> String {
     clean
 }
 
+/// Takes arguments that look like a store's URL out of a message that may
+/// repeat them, whatever else they hold.
+pub(crate) fn without_arguments(text: &str, arguments: &[String]) -> String {
+    let mut secrets: Vec<_> = arguments.iter().flat_map(|a| values(a)).collect();
+    // A part must not be taken out of a whole before that is found.
+    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    let mut text = text.to_owned();
+    for secret in secrets {
+        let quoted = format!("{secret:?}");
+        let harmless = harmless(secret);
+        text = text.replace(secret, &harmless);
+        // As an error with quotes of its own would write it.
+        text = text.replace(quoted.trim_matches('"'), &harmless);
+    }
+    text
+}
+
+/// What in an argument a message may repeat and may be secret: all of it, or
+/// the value after `--name=` or `-n`.
+fn values(argument: &str) -> impl Iterator<Item = &str> {
+    let after_equals = argument.split_once('=').map(|(_, value)| value);
+    let short = argument.starts_with('-') && !argument.starts_with("--");
+    let after_short = argument.char_indices().skip(2).take(2);
+    let after_short = after_short.filter_map(move |(at, _)| argument.get(at..).filter(|_| short));
+    [Some(argument), after_equals]
+        .into_iter()
+        .flatten()
+        .chain(after_short)
+        .filter(|value| value.contains("://") || value.contains('@'))
+}
+
+/// A URL's scheme, or nothing.
+fn harmless(secret: &str) -> String {
+    let is_scheme = |scheme: &str| {
+        scheme.len() <= 20
+            && scheme
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+    };
+    match secret.split_once("://") {
+        Some((scheme, _)) if is_scheme(scheme) => format!("{scheme}://…"),
+        _ => "…".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,5 +227,28 @@ mod tests {
             "odd 'postgres://…' found"
         );
         assert_eq!(without_urls("no url"), "no url");
+    }
+
+    #[test]
+    fn arguments_lose_what_may_be_secret_whatever_they_hold() {
+        let without = |argument: &str, text: &str| without_arguments(text, &[argument.to_owned()]);
+        let odd = "postgres://u:pa'hunter2@h/a b\"c";
+        assert_eq!(
+            without(odd, &format!("odd '{odd}'!")),
+            "odd 'postgres://…'!"
+        );
+        assert_eq!(
+            without(odd, &format!("odd {odd:?}!")),
+            "odd \"postgres://…\"!"
+        );
+        let option = format!("--ttl={odd}");
+        assert_eq!(
+            without(&option, &format!("odd '{odd}'")),
+            "odd 'postgres://…'"
+        );
+        for attached in ["-wredis:hunter2@h", "-nwredis:hunter2@h", "redis:hunter2@h"] {
+            assert_eq!(without(attached, "odd 'redis:hunter2@h'"), "odd '…'");
+        }
+        assert_eq!(without("key", "odd key"), "odd key");
     }
 }

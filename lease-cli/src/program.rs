@@ -84,21 +84,25 @@ fn usage(error: &clap::Error) -> Exit {
             Exit::Usage
         }
         _ => {
-            stderr::say(&usage_line(&error.render().to_string()));
+            let arguments = std::env::args_os().skip(1);
+            let arguments: Vec<_> = arguments
+                .map(|argument| argument.to_string_lossy().into_owned())
+                .collect();
+            stderr::say(&usage_line(&error.render().to_string(), &arguments));
             Exit::Usage
         }
     }
 }
 
-fn usage_line(rendered: &str) -> String {
-    let parts: Vec<_> = rendered
+fn usage_line(rendered: &str, arguments: &[String]) -> String {
+    let parts: Vec<_> = output::without_arguments(rendered, arguments)
         .split("\n\n")
         .map(output::one_line)
         .filter(|part| !part.is_empty() && !part.starts_with("For more information"))
         .collect();
     let line = parts.join("; ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
-    output::without_urls(&format!("{line}; see lease --help"))
+    format!("{line}; see lease --help")
 }
 
 #[cfg(test)]
@@ -115,7 +119,7 @@ mod tests {
     fn usage_errors_are_one_line_without_secrets() {
         let args = ["lease", "inspect", "k", "redis://u:hunter2@h/0?password=x"];
         let error = Cli::try_parse_from(args).unwrap_err();
-        let line = usage_line(&error.render().to_string());
+        let line = usage_line(&error.render().to_string(), &args.map(str::to_owned));
         assert!(!line.contains('\n') && !line.contains("hunter2"), "{line}");
         assert!(line.starts_with("unexpected argument"), "{line}");
     }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use leases::Store;
+use leases::{Error, Store};
 
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -46,10 +46,21 @@ impl Target {
                 patience.ask(|| open_file(path)).await
             }
         };
-        opened.map_err(|error| {
-            let failure = Failure::from(error);
-            Failure::new(failure.exit, output::without_urls(&failure.message))
-        })
+        opened.map_err(|error| self.failure(error))
+    }
+}
+
+impl Target {
+    fn failure(&self, error: Error) -> Failure {
+        // Our own advice shows how a URL is written; a driver may say anything.
+        let ours = matches!(error, Error::Invalid(_));
+        let Failure { exit, message } = error.into();
+        let message = match self {
+            Self::Url(_) if !ours => output::without_urls(&message),
+            Self::Url(url) => output::without_arguments(&message, std::slice::from_ref(url)),
+            Self::Default(_) => message,
+        };
+        Failure::new(exit, message)
     }
 }
 

@@ -430,6 +430,36 @@ fn no_output_shows_a_secret_of_a_url() {
         let refused = done(program().args(args)).code(2);
         assert!(!format!("{refused:?}").contains("hunter2"), "{refused:?}");
     }
+    // Whatever stands around the secret, and wherever.
+    for url in [
+        "postgres://u:pa'hunter2@h/db",
+        "postgres://u:pa\"hunter2@h/db",
+        "postgres://u:pa hunter2\n@h/db",
+        "redis:hunter2@h",
+    ] {
+        let (option, short) = (format!("--ttl={url}"), format!("-w{url}"));
+        for args in [
+            &["run", "k", url][..],
+            &["run", "--ttl", url, "k", "--", "true"],
+            &["run", &option, "k", "--", "true"],
+            &["run", "-w", url, "k", "--", "true"],
+            &["run", &short, "k", "--", "true"],
+            &["release", "k", "--owner", url, "--token", url],
+            &[url],
+        ] {
+            let refused = done(program().args(args)).code(2);
+            assert!(!refused.err.contains("hunter2"), "{refused:?}");
+            refused.error_line("see lease --help");
+        }
+    }
     let help = done(program().arg("--help").env("LEASE_STORE", secret));
     assert!(!help.ok().out.contains("hunter2"));
+}
+
+#[test]
+fn advice_on_urls_comes_whole() {
+    for url in ["leases.db", "sqlite://host/leases.db"] {
+        let refused = done(program().args(["--store", url, "list"])).code(2);
+        refused.error_line("sqlite:///absolute/path");
+    }
 }
