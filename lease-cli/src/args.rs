@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use leases::{Key, Label, Owner, Token, Ttl};
+use leases::{InvalidInput, Key, Label, Owner, Token, Ttl};
 
 use crate::duration;
+use crate::exit::{Exit, Failure};
 
 /// Runs commands under a lease, and looks after leases.
 #[derive(Debug, Parser)]
@@ -68,14 +69,20 @@ pub(crate) struct Waiting {
 ///
 /// When the lease cannot be confirmed any more, the command's whole process
 /// group gets SIGTERM, and SIGKILL before the lease's deadline; the status is
-/// then 76, whatever the command made of it. Signals are passed on to the
-/// process group. If `lease run` itself is killed outright, the command gets
+/// then 76, whatever the command made of it.
+///
+/// Signals are passed on to the process group, real-time ones too. Not passed
+/// on are those that nobody can catch (KILL, STOP), those that say that the
+/// receiver itself is broken (ILL, TRAP, ABRT, BUS, FPE, SEGV, PIPE), TTIN and
+/// TTOU. Without job control TSTP stops the command, not its renewals. If
+/// `lease run` itself is killed outright, the command gets
 /// SIGKILL (Linux), and so does the rest of its process group.
 ///
 /// The command may still write a little too late if the machine stood still in
 /// the wrong moment. What it writes to should check LEASE_TOKEN, see
 /// `lease admit`.
 #[derive(Args, Debug)]
+#[command(override_usage = "lease run [OPTIONS] <KEY> -- <CMD>...")]
 pub(crate) struct Run {
     /// How long the lease lasts without a renewal, as in 500ms, 30s, 1m30s.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse_ttl)]
@@ -93,12 +100,50 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<Label>,
 
-    /// What at most one command may work on at a time.
-    pub(crate) key: Key,
+    /// What at most one command may work on at a time. One that begins with -
+    /// stands after the first --, as in `lease run -- -key -- CMD`.
+    #[arg(value_name = "KEY")]
+    key: Option<Key>,
 
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+impl Run {
+    /// The key and the command, wherever the key stands.
+    pub(crate) fn work(&mut self) -> Result<Work, Failure> {
+        let mut command = std::mem::take(&mut self.command);
+        let key = match self.key.take() {
+            Some(key) => key,
+            None => {
+                let key = command.remove(0);
+                if command.first().is_some_and(|word| word == "--") {
+                    command.remove(0);
+                }
+                let key = key
+                    .to_str()
+                    .ok_or_else(|| wrong("the key is not valid text"))?;
+                key.parse()
+                    .map_err(|error: InvalidInput| wrong(&error.to_string()))?
+            }
+        };
+        if command.is_empty() {
+            return Err(wrong("a command is needed: lease run [OPTIONS] KEY -- CMD"));
+        }
+        Ok(Work { key, command })
+    }
+}
+
+/// What `lease run` runs.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) key: Key,
     pub(crate) command: Vec<OsString>,
+}
+
+fn wrong(what: &str) -> Failure {
+    Failure::new(Exit::Usage, format!("{what}; see lease --help"))
 }
 
 /// Acquire a key, print the grant and leave.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use leases::{Error, Label, Lease, Leases, Lost, LostCause, LostReason};
 
 use crate::acquire::{self, Acquired, Wish};
-use crate::args;
+use crate::args::{self, Work};
 use crate::exit::{Exit, Failure, words};
 use crate::interrupt::Signals;
 use crate::stderr;
@@ -32,12 +32,13 @@ const RELEASE: Duration = Duration::from_secs(5);
 /// The same once the lease is lost.
 const RELEASE_LOST: Duration = Duration::from_secs(1);
 
-pub(crate) async fn run(target: Target, args: args::Run) -> Result<Exit, Failure> {
+pub(crate) async fn run(target: Target, mut args: args::Run) -> Result<Exit, Failure> {
+    let Work { key, command } = args.work()?;
     let limits = Limits::new(args.ttl, args.kill_after);
     let wish = Wish {
-        key: args.key.clone(),
+        key,
         ttl: args.ttl,
-        label: args.label.clone().unwrap_or_else(|| label(&args.command)),
+        label: args.label.unwrap_or_else(|| label(&command)),
         waiting: args.waiting,
         lead: limits.lead(),
     };
@@ -46,7 +47,7 @@ pub(crate) async fn run(target: Target, args: args::Run) -> Result<Exit, Failure
         lease,
         signals,
     } = acquire::acquire(&target, wish).await?;
-    let ended = under(&lease, &args.command, limits, signals).await;
+    let ended = under(&lease, &command, limits, signals).await;
     match ended {
         Ok(Outcome::Ended(ended)) => release(leases, lease, ended.exit()).await,
         Ok(Outcome::Lost) => {

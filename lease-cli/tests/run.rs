@@ -155,6 +155,15 @@ fn each_signal_is_passed_on_and_shows_in_the_status() {
         (Signal::SIGHUP, 129),
         (Signal::SIGQUIT, 131),
         (Signal::SIGUSR2, 140),
+        (Signal::SIGALRM, 142),
+        (Signal::SIGSTKFLT, 144),
+        (Signal::SIGXCPU, 152),
+        (Signal::SIGXFSZ, 153),
+        (Signal::SIGVTALRM, 154),
+        (Signal::SIGPROF, 155),
+        (Signal::SIGIO, 157),
+        (Signal::SIGPWR, 158),
+        (Signal::SIGSYS, 159),
     ] {
         let key = format!("k{code}");
         let running = place.run(&[], &key, &format!("touch ready{code}; exec sleep 1000"));
@@ -164,6 +173,74 @@ fn each_signal_is_passed_on_and_shows_in_the_status() {
         running.signal(signal);
         running.end().code(code);
         place.done(&["run", "-n", &key, "--", "true"]).ok();
+    }
+}
+
+#[test]
+fn signals_without_a_name_or_an_effect_are_passed_on() {
+    let place = Place::new();
+    // No shell knows names for these; URG alone does nothing.
+    for number in [23, 34, 40, 64] {
+        let name = format!("seen{number}");
+        let script = format!(
+            "trap 'touch {name}; exit 5' {number}; touch ready{number}
+             while :; do sleep 0.02; done"
+        );
+        let running = place.run(&[], "k", &script);
+        until("the trap", || {
+            place.path(&format!("ready{number}")).exists()
+        });
+        let kill = format!("kill -{number} {}", running.pid);
+        let mut shell = std::process::Command::new("bash");
+        assert!(shell.args(["-c", &kill]).status().unwrap().success());
+        running.end().code(5);
+        assert!(place.path(&name).exists());
+    }
+}
+
+#[test]
+fn without_job_control_a_stop_is_between_the_sender_and_the_command() {
+    let place = Place::new();
+    let script = "echo $$ > pid; while :; do sleep 0.02; done";
+    let running = place.run(&["--ttl", "1s"], "k", script);
+    until("the command", || place.text("pid").ends_with('\n'));
+    let pid = number(&place.text("pid")) as i32;
+    let is_stopped = || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        status.contains("State:\tT")
+    };
+    running.signal(Signal::SIGTSTP);
+    until("the stop", is_stopped);
+    // Longer than its TTL: the lease is renewed meanwhile.
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(is_stopped() && !place.holder("k").is_null());
+    running.signal(Signal::SIGCONT);
+    until("the end of the stop", || !is_stopped());
+    running.signal(Signal::SIGTERM);
+    running.end().code(143);
+}
+
+#[test]
+fn a_key_may_look_like_an_option() {
+    let place = Place::new();
+    let script = "echo \"$LEASE_KEY\" \"$@\"";
+    for args in [
+        &["run", "--", "-k", "--", "sh", "-c", script, "x", "--", "y"][..],
+        &["run", "--", "-k", "sh", "-c", script, "x", "--", "y"],
+        &[
+            "run", "-n", "--ttl", "9s", "--", "-k", "sh", "-c", script, "x", "--", "y",
+        ],
+    ] {
+        assert_eq!(place.done(args).ok().out, "-k -- y\n");
+    }
+    let usual = ["run", "k", "--", "sh", "-c", script, "x", "--", "y"];
+    assert_eq!(place.done(&usual).ok().out, "k -- y\n");
+    for args in [
+        &["run", "--", "-k"][..],
+        &["run", "--", "-k", "--"],
+        &["run", "--", "", "true"],
+    ] {
+        place.done(args).code(2).error_line("see lease --help");
     }
 }
 

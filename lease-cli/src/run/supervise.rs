@@ -224,7 +224,11 @@ impl<'a> Supervisor<'a> {
             Signal::CONT => self.resume(),
             Signal::TSTP => {
                 self.child.signal(signal);
-                self.suspend();
+                // Without job control it is between the sender and the
+                // command, and so is SIGCONT.
+                if self.terminal.is_some() || terminal::can_be_continued() {
+                    self.suspend();
+                }
             }
             _ => self.child.signal(signal),
         }
