@@ -104,6 +104,9 @@ pub(crate) async fn acquire(target: &Target, wish: Wish) -> Result<Acquired, Fai
         signal = signals.next() => return Err(ended_by(signal)),
         store = target.open(patience) => store?,
     };
+    if target.is_memory() {
+        stderr::say("the store memory: excludes nobody outside this process; use another one");
+    }
     let notices = Arc::new(Notices::new(wish.once()));
     let told = Arc::clone(&notices);
     let leases = store

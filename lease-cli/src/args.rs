@@ -13,9 +13,11 @@ use crate::exit::{Exit, Failure};
 #[derive(Debug, Parser)]
 #[command(name = "lease", version, max_term_width = 100)]
 #[command(after_help = "\
-Exit statuses: 0 done; 2 wrong arguments; 69 store unavailable; 75 not acquired in time; \
-76 lost, not held, or a stale token; 78 store misconfigured or refusing; 126/127 command not \
-executable/not found; 128+n ended by signal n.
+Exit statuses: 0 done; 1 fence was answered with no, or doctor found warnings; 2 wrong \
+arguments; 3 doctor found that a promise does not hold; 69 store unavailable; 70 a fault of this \
+program or its surroundings; 75 not acquired in time; 76 lost, not held, or a stale token; 78 \
+store misconfigured or refusing; 126/127 command not executable/not found; 128+n ended by signal \
+n. `lease run` otherwise ends with its command's own.
 
 LEASE_LOG=info (or debug, trace) shows every step of a lease on stderr.")]
 pub(crate) struct Cli {
@@ -61,7 +63,9 @@ pub(crate) struct Waiting {
 ///
 /// Waits for the key, runs the command with LEASE_KEY and LEASE_TOKEN in its
 /// environment, renews the lease, and releases it when the command ends. Ends
-/// with the command's own status, or 128+n if signal n ended it.
+/// with the command's own status, or 128+n if signal n ended it. With --store
+/// the command sees that store as LEASE_STORE, so that `lease admit` in it asks
+/// the same one.
 ///
 /// The command's process group is the unit of work: the key stays held until no
 /// process of the group is left, also when the command itself has ended before

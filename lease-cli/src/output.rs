@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use leases::{Holder, KeyState};
 use serde::Serialize;
 
@@ -86,9 +86,24 @@ pub(crate) fn table(headings: &[&str]) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(headings);
+        .set_content_arrangement(ContentArrangement::Disabled);
+    if !headings.is_empty() {
+        table.set_header(headings);
+    }
     table
+}
+
+/// Makes columns at least as wide as this, and says how wide they are then.
+pub(crate) fn at_least_as_wide(table: &mut Table, widths: &[u16]) -> Vec<u16> {
+    let own = table.column_max_content_widths();
+    for (column, width) in table.column_iter_mut().zip(widths) {
+        // With the blank on either side.
+        let width = Width::Fixed(width.saturating_add(2));
+        column.set_constraint(ColumnConstraint::LowerBoundary(width));
+    }
+    let all = own.iter().enumerate();
+    all.map(|(n, own)| widths.get(n).map_or(*own, |width| *own.max(width)))
+        .collect()
 }
 
 /// A table's text, without the blanks at the borders that no line needs.

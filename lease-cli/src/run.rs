@@ -47,7 +47,7 @@ pub(crate) async fn run(target: Target, mut args: args::Run) -> Result<Exit, Fai
         lease,
         signals,
     } = acquire::acquire(&target, wish).await?;
-    let ended = under(&lease, &command, limits, signals).await;
+    let ended = under(&lease, &command, target.for_child(), limits, signals).await;
     match ended {
         Ok(Outcome::Ended(ended)) => release(leases, lease, ended.exit()).await,
         Ok(Outcome::Lost) => {
@@ -91,13 +91,14 @@ enum Outcome {
 async fn under(
     lease: &Lease,
     command: &[OsString],
+    store: Option<&str>,
     limits: Limits,
     signals: Signals,
 ) -> Result<Outcome, Failure> {
     // Before the child is there: none of its signals may be missed.
     let signals = signals.listen_for_command()?;
     let terminal = Terminal::find();
-    let child = Child::spawn(command, lease, terminal.as_ref())?;
+    let child = Child::spawn(command, lease, store, terminal.as_ref())?;
     let mut supervisor = Supervisor::new(lease, &child, limits, terminal.as_ref(), signals);
     let outcome = supervisor.watch().await;
     child.reap();

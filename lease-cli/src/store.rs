@@ -36,6 +36,22 @@ impl Target {
         }
     }
 
+    /// What a child's LEASE_STORE must be to mean the same store; `None` when
+    /// it finds that by itself.
+    pub(crate) fn for_child(&self) -> Option<&str> {
+        match self {
+            Self::Url(url) => Some(url),
+            Self::Default(_) => None,
+        }
+    }
+
+    /// Whether it is a new store inside this process.
+    pub(crate) fn is_memory(&self) -> bool {
+        matches!(self, Self::Url(url) if url.split(':').next().is_some_and(|scheme| {
+            scheme.eq_ignore_ascii_case("memory")
+        }))
+    }
+
     /// Opens it; one that is out of reach is tried for as long as `patience`
     /// lasts.
     pub(crate) async fn open(&self, patience: Patience) -> Result<Store, Failure> {

@@ -328,7 +328,17 @@ fn wrong_arguments_are_one_line_and_status_2() {
         place.done(args).code(2).error_line("see lease --help");
     }
     done(&mut program()).code(2);
-    done(program().arg("--help")).ok();
+    let help = done(program().arg("--help")).ok().out;
+    let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, statuses) = words.split_once("Exit statuses: ").unwrap();
+    for status in [0, 1, 2, 3, 69, 70, 75, 76, 78] {
+        assert!(
+            statuses
+                .split("; ")
+                .any(|s| s.starts_with(&format!("{status} "))),
+            "{status}: {statuses}"
+        );
+    }
     done(program().arg("--version")).ok();
 }
 

@@ -245,6 +245,27 @@ fn a_key_may_look_like_an_option() {
 }
 
 #[test]
+fn a_store_that_was_named_is_the_commands_store_too() {
+    let place = Place::new();
+    let url = format!("sqlite://{}", place.path("other.db").display());
+    let script = "echo \"$LEASE_STORE\"; \"$LEASE\" inspect k --json";
+    let args = ["run", "--store", &url, "k", "--", "sh", "-c", script];
+    let ran = place.done(&args).ok();
+    let (store, state) = ran.out.split_once('\n').unwrap();
+    assert_eq!(store, url);
+    assert!(state.contains("\"token\""), "{state}");
+}
+
+#[test]
+fn a_store_in_memory_is_said_to_exclude_nobody() {
+    let place = Place::new();
+    let ran = place
+        .done(&["run", "--store", "memory:", "k", "--", "true"])
+        .ok();
+    ran.error_line("excludes nobody");
+}
+
+#[test]
 fn signals_that_our_caller_ignores_stay_ignored() {
     let place = Place::new();
     let script = "touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 5";

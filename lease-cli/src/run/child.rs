@@ -57,6 +57,7 @@ impl Child {
     pub(super) fn spawn(
         command: &[OsString],
         lease: &Lease,
+        store: Option<&str>,
         terminal: Option<&Terminal>,
     ) -> Result<Self, Failure> {
         let program = command.first().map_or(OsStr::new(""), |p| p);
@@ -68,6 +69,9 @@ impl Child {
             .env("LEASE_KEY", lease.key().as_str())
             .env("LEASE_TOKEN", lease.token().to_string())
             .process_group(0);
+        if let Some(store) = store {
+            command_.env("LEASE_STORE", store);
+        }
         let us = getpid();
         let foreground = terminal.is_some_and(Terminal::goes_to_child);
         let prepare = move || prepare(us, foreground, &mask);
