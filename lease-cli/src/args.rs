@@ -75,8 +75,8 @@ pub(crate) struct Waiting {
 /// group gets SIGTERM, and SIGKILL before the lease's deadline; the status is
 /// then 76, whatever the command made of it.
 ///
-/// Signals are passed on to the process group, real-time ones too. Not passed
-/// on are those that nobody can catch (KILL, STOP), those that say that the
+/// Signals are passed on to the process group. Not passed on are the real-time
+/// ones (they end `lease run`, and it the command), those that nobody can catch (KILL, STOP), and those that say that the
 /// receiver itself is broken (ILL, TRAP, ABRT, BUS, FPE, SEGV, PIPE), TTIN and
 /// TTOU. Without job control TSTP stops the command, not its renewals. If
 /// `lease run` itself is killed outright, the command gets

@@ -1,6 +1,7 @@
 //! `lease renew` and `lease release`: what scripts do with a grant.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use leases::{DriftAllowance, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError};
 use tokio::time::Instant;
@@ -11,6 +12,9 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, GrantJson};
 use crate::patience::{FIRST_ANSWER, Patience};
 use crate::store::Target;
+
+/// How long a release waits for what it does beside freeing the key.
+const ABANDON: Duration = Duration::from_secs(1);
 
 pub(crate) async fn renew(target: Target, args: args::Renew) -> Result<Exit, Failure> {
     let patience = Patience::new(FIRST_ANSWER);
@@ -63,7 +67,12 @@ pub(crate) async fn release(target: Target, args: args::Release) -> Result<Exit,
             .backend()
             .release(&grant.key, grant.owner, grant.token)
     };
-    if released(patience, release).await? {
+    let freed = released(patience, release).await?;
+    // A request of the acquisition that was never answered may still reach the
+    // store, and would be granted once more. It need not succeed.
+    let abandon = store.backend().abandon(&grant.key, grant.owner);
+    let _ = tokio::time::timeout(ABANDON, abandon).await;
+    if freed {
         return Ok(Exit::Success);
     }
     Err(Failure::new(

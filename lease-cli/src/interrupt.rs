@@ -17,7 +17,8 @@ pub(crate) const ENDING: [Signal; 6] = [
     Signal::USR2,
 ];
 
-/// What else is passed on to a running command, beside the real-time signals.
+/// What else is passed on to a running command. (Not the real-time signals,
+/// which have no names here: they end this process, and it its command.)
 /// While nothing runs, these do what they do to every program.
 ///
 /// Not those that say that the receiver itself is broken (ILL, TRAP, ABRT, BUS,
@@ -38,22 +39,6 @@ const RUNNING: &[Signal] = &[
     #[cfg(target_os = "linux")]
     Signal::STKFLT,
 ];
-
-#[cfg(target_os = "linux")]
-fn real_time() -> Vec<Signal> {
-    use nix::libc::{SIGRTMAX, SIGRTMIN};
-    // SAFETY: the numbers from SIGRTMIN to SIGRTMAX are those that the C
-    // library leaves to applications; only the ones below are its own. They
-    // have no names, so rustix has no other way to make them.
-    #[allow(unsafe_code)]
-    let signal = |raw| unsafe { Signal::from_raw_unchecked(raw) };
-    (SIGRTMIN()..=SIGRTMAX()).map(signal).collect()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn real_time() -> Vec<Signal> {
-    Vec::new()
-}
 
 /// What says that something has happened to the command or to us.
 const OWN: [Signal; 2] = [Signal::CHILD, Signal::CONT];
@@ -80,7 +65,6 @@ impl Signals {
     /// has arrived already is not lost.
     pub(crate) fn listen_for_command(mut self) -> Result<Self, Failure> {
         self.0.extend(Self::listen(RUNNING)?.0);
-        self.0.extend(Self::listen(&real_time())?.0);
         for own in OWN {
             self.0.push(stream(own).map_err(cannot_listen)?);
         }

@@ -118,17 +118,11 @@ fn say_lost(lease: &Lease, words: &str) {
 
 /// Whether somebody took the key from us before the release. A grant that has
 /// merely expired has done so since the command ended: the lease was good then.
-async fn cut_off(leases: &Leases, lost: &Lost) -> bool {
-    match lost.reason {
-        LostReason::Store(LostCause::Revoked | LostCause::TakenOver) => true,
-        // A mark above our token tells the same.
-        LostReason::Store(LostCause::Unknown) => {
-            let look = leases.backend().inspect(&lost.key);
-            let state = tokio::time::timeout(RELEASE_LOST, look).await;
-            matches!(state, Ok(Ok(state)) if state.high_water > Some(lost.token))
-        }
-        _ => false,
-    }
+fn cut_off(lost: &Lost) -> bool {
+    matches!(
+        lost.reason,
+        LostReason::Store(LostCause::Revoked | LostCause::TakenOver)
+    )
 }
 
 /// Releases after the command has ended, and says with what to exit.
@@ -137,7 +131,7 @@ async fn release(leases: Leases, lease: Lease, exit: Exit) -> Result<Exit, Failu
     let failed = match tokio::time::timeout(RELEASE, lease.release()).await {
         Ok(Ok(_)) => None,
         Ok(Err(Error::Lost(lost))) => {
-            if cut_off(&leases, &lost).await {
+            if cut_off(&lost) {
                 // The store's word: it was so while the command ran.
                 return Err(Failure::new(Exit::Lost, lost.to_string()));
             }

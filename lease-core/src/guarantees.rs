@@ -1,7 +1,8 @@
 //! What a store promises, as data.
 //!
-//! A store that claims less is honest; one that claims more fails the
-//! conformance suite.
+//! A store that claims less is honest. The conformance suite fails a claim that
+//! it sees broken, and shows each that it cannot prove as *claimed, and not
+//! shown*.
 
 use std::borrow::Cow;
 use std::fmt;
