@@ -83,6 +83,33 @@ impl Ctx {
         self.guarantees.ttl.resolution + ttl.get() / 100 + Duration::from_millis(50)
     }
 
+    /// Checks a time that the store tells: `least` to `most`, as coarsely as it
+    /// claims to keep time.
+    ///
+    /// A grant may last the resolution longer than its TTL, and what is told
+    /// of it may be rounded either way.
+    pub(crate) fn tells(
+        &self,
+        what: &str,
+        told: Duration,
+        least: Duration,
+        most: Duration,
+    ) -> Outcome {
+        let resolution = self.guarantees.ttl.resolution;
+        check(
+            told + resolution >= least && told <= most + resolution * 2,
+            format!("{what}: {least:?} to {most:?}, at a resolution of {resolution:?}"),
+            told,
+        )
+    }
+
+    /// Checks that `told` are left of a TTL that was asked for at `sent`, and
+    /// no more than that or than `earlier`, which the grant already had.
+    pub(crate) fn lasts(&self, told: Duration, ttl: Ttl, sent: Instant, earlier: Ttl) -> Outcome {
+        let least = ttl.get().saturating_sub(apart(sent.elapsed()));
+        self.tells("the remaining time", told, least, ttl.max(earlier).get())
+    }
+
     /// Waits until nothing blocks the key any more.
     pub(crate) async fn until_free(&self, client: &Client, key: &Key, ttl: Ttl) -> Outcome {
         let deadline = Instant::now() + ttl.get() + self.slack(ttl) + PATIENCE;
@@ -104,6 +131,11 @@ impl Ctx {
 /// How long to wait for what must come.
 pub(crate) const fn patience() -> Duration {
     PATIENCE
+}
+
+/// What another clock may show after `passed` on this one, at most.
+pub(crate) fn apart(passed: Duration) -> Duration {
+    passed + passed / 50 + Duration::from_millis(50)
 }
 
 /// A new acquisition's owner.

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use crate::case::group;
 use crate::client::ask;
-use crate::context::{Ctx, key, label, owner};
-use crate::failure::{Outcome, check, check_eq};
+use crate::context::{Ctx, apart, key, label, owner};
+use crate::failure::{Outcome, check_eq};
 
 group! { "contention";
     held_names_the_holder:
@@ -44,19 +44,9 @@ async fn held_and_inspect_tell_the_remaining_time(ctx: &Ctx) -> Outcome {
     let held = two.held(&ask(&key, owner(), ttl)).await?;
     let inspected = two.holder(&key).await?;
     let passed = sent.elapsed();
-    let slack = ctx.slack(ttl);
-    let most = ttl.get() + ctx.guarantees().ttl.resolution;
     for holder in [held, inspected] {
-        check(
-            holder.remaining <= most && holder.remaining + passed + slack >= ttl.get(),
-            format!("a remaining time of {ttl} less at most {passed:?}, give or take {slack:?}"),
-            holder.remaining,
-        )?;
-        check(
-            holder.age <= passed + slack,
-            format!("an age of at most {passed:?}, give or take {slack:?}"),
-            holder.age,
-        )?;
+        ctx.lasts(holder.remaining, ttl, sent, ttl)?;
+        ctx.tells("the age", holder.age, Duration::ZERO, apart(passed))?;
     }
     Ok(())
 }
@@ -80,10 +70,11 @@ async fn asking_for_a_held_key_changes_nothing(ctx: &Ctx) -> Outcome {
     check_eq("the holder's token", after.token, token)?;
     check_eq("the mark", one.mark(&key).await?, token)?;
     check_eq("the holder's label", after.label, request.label)?;
-    check(
-        after.remaining <= before.remaining,
-        format!("a remaining time of at most {:?}", before.remaining),
+    ctx.tells(
+        "the remaining time",
         after.remaining,
+        Duration::ZERO,
+        before.remaining,
     )
 }
 

@@ -59,16 +59,15 @@ async fn a_revoked_grant_blocks_until_its_expiry(ctx: &Ctx) -> Outcome {
 
 async fn a_blocked_key_is_told_apart(ctx: &Ctx) -> Outcome {
     let (one, two, key) = (ctx.client().await?, ctx.client().await?, key("blocked")?);
+    let sent = Instant::now();
     let held = one.grant(&key, owner(), ctx.long()).await?;
     one.fence(&key, token(held.token.get() + 1)?, FenceWhen::AtExpiry)
         .await?;
     let state = two.inspect(&key).await?;
-    let most = ctx.long().get() + ctx.guarantees().ttl.resolution;
-    check(
-        state.holder.is_none() && state.blocked_for.is_some_and(|b| !b.is_zero() && b <= most),
-        format!("no holder, and blocked for at most {most:?}"),
-        state,
-    )?;
+    let (None, Some(blocked)) = (&state.holder, state.blocked_for) else {
+        return Err(Failure::new("no holder, and a block", state));
+    };
+    ctx.lasts(blocked, ctx.long(), sent, ctx.long())?;
     two.held(&ask(&key, owner(), ctx.long())).await.map(drop)
 }
 
@@ -123,9 +122,8 @@ async fn a_refused_holder_does_not_prolong_the_block(ctx: &Ctx) -> Outcome {
     client.acquire(&ask(&key, held.owner, ctx.long())).await?;
     client.acquire(&ask(&key, owner(), ctx.long())).await?;
     let after = client.inspect(&key).await?.blocked_for;
-    check(
-        after.is_some() && after <= before,
-        format!("blocked for at most {before:?}"),
-        after,
-    )
+    let (Some(before), Some(after)) = (before, after) else {
+        return Err(Failure::new("a block, before and after", (before, after)));
+    };
+    ctx.tells("the block", after, Duration::ZERO, before)
 }

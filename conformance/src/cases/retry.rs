@@ -52,12 +52,7 @@ async fn a_retry_makes_the_grant_last_longer(ctx: &Ctx) -> Outcome {
     let sent = Instant::now();
     client.grant(&key, me, ctx.long()).await?;
     let remaining = client.is_live(&held).await?.remaining;
-    let slack = ctx.slack(ctx.long());
-    check(
-        remaining + sent.elapsed() + slack >= ctx.long().get(),
-        format!("{} are left, give or take {slack:?}", ctx.long()),
-        remaining,
-    )
+    ctx.lasts(remaining, ctx.long(), sent, ctx.long())
 }
 
 async fn copies_at_the_same_time_are_one_grant(ctx: &Ctx) -> Outcome {

@@ -40,13 +40,7 @@ async fn lasts(ctx: &Ctx, name: &str, ttl: Ttl) -> Outcome {
             client.renewed(&held, ttl).await?;
         }
         let left = client.is_live(&held).await?.remaining;
-        let passed = sent.elapsed() + Duration::from_millis(50) + sent.elapsed() / 50;
-        let most = ttl.get().max(first.get()) + ctx.guarantees().ttl.resolution;
-        check(
-            left + passed >= ttl.get() && left <= most,
-            format!("{ttl} less at most {passed:?} are left"),
-            left,
-        )?;
+        ctx.lasts(left, ttl, sent, first)?;
         client.held(&ask(&key, owner(), ctx.long())).await?;
         client.released(&held).await?;
     }

@@ -73,3 +73,9 @@ fn narrow(claims: Guarantees) -> Guarantees {
         ))
         .max_key_bytes(200)
 }
+
+fn seconds(claims: Guarantees) -> Guarantees {
+    let second = Duration::from_secs(1);
+    let min = Ttl::new(second).unwrap_or(Ttl::MIN);
+    claims.ttl(TtlRange::new(min, Ttl::MAX, second))
+}

@@ -22,3 +22,11 @@ fn a_store_without_a_clock_in_its_tokens_is_green() {
         .filter(|(_, why)| *why == "not claimed: listing");
     assert!(listing.count() >= 6, "{report}");
 }
+
+#[test]
+fn a_store_that_keeps_whole_seconds_is_green() {
+    green(Kind {
+        coarse: true,
+        ..Kind::default()
+    });
+}

@@ -1,6 +1,6 @@
 //! Faults of TTLs, tokens and fences.
 
-use super::{Row, row};
+use super::{Row, row, seconds};
 use crate::fault::Fault;
 use crate::fixture::Plan;
 
@@ -28,6 +28,14 @@ pub(super) fn rows() -> Vec<Row> {
             "keeps whole seconds",
             Plan::fault(Fault::KeepsWholeSeconds),
             &["ttl::odd_ttls_are_not_cut"],
+        ),
+        row(
+            "cuts TTLs to the seconds that it claims to keep",
+            Plan {
+                claims: seconds,
+                ..Plan::fault(Fault::KeepsWholeSeconds)
+            },
+            &["expiry::a_grant_lasts_at_least_its_ttl"],
         ),
         row(
             "halves TTLs",
