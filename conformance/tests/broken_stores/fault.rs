@@ -31,6 +31,8 @@ pub(crate) enum Fault {
     HashesBracedPart,
     /// Never hints.
     SwallowsHints,
+    /// Ends every stream before its first hint.
+    EndsHints,
     /// Hints once per subscription.
     HintsOnce,
     /// Renews whoever holds the key.

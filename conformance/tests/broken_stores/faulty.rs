@@ -347,6 +347,7 @@ impl LeaseBackend for Faulty {
         let hints = self.inner.watch(&self.fault.stored_key(key)).await?;
         Ok(match self.fault {
             Fault::SwallowsHints => stream::pending().boxed(),
+            Fault::EndsHints => stream::empty().boxed(),
             Fault::HintsOnce => hints.take(1).chain(stream::pending()).boxed(),
             _ => hints,
         })

@@ -30,3 +30,11 @@ fn a_store_that_keeps_whole_seconds_is_green() {
         ..Kind::default()
     });
 }
+
+#[test]
+fn a_store_whose_streams_end_after_a_hint_is_green() {
+    green(Kind {
+        one_hint: true,
+        ..Kind::default()
+    });
+}

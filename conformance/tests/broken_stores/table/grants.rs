@@ -120,6 +120,18 @@ pub(super) fn rows() -> Vec<Row> {
             ],
         ),
         row(
+            "ends streams before their hint",
+            Plan::fault(Fault::EndsHints),
+            &[
+                "wake_up::a_release_is_hinted_at",
+                "wake_up::an_abandon_is_hinted_at",
+                "wake_up::an_immediate_fence_is_hinted_at",
+                "wake_up::a_key_never_seen_may_be_watched",
+                "wake_up::every_watcher_is_woken",
+                "wake_up::one_watcher_is_woken_again_and_again",
+            ],
+        ),
+        row(
             "hints once",
             Plan::fault(Fault::HintsOnce),
             &["wake_up::one_watcher_is_woken_again_and_again"],
