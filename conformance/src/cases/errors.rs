@@ -81,10 +81,14 @@ async fn odd_owners_and_tokens_are_answered(ctx: &Ctx) -> Outcome {
         client.renewed(&held, ctx.long()).await?;
         client.is_live(&held).await?;
         client.held(&ask(&key, owner(), ctx.long())).await?;
-        client.released(&held).await?;
         client
             .granted(&ask_exactly(&key, me, ctx.long(), Token::MAX))
             .await?;
+        let highest = Held {
+            token: Token::MAX,
+            ..held
+        };
+        client.released(&highest).await?;
         client.abandon(&key, me).await?;
         client.refused(&ask(&key, me, ctx.long())).await?;
     }

@@ -2,7 +2,7 @@
 //! in every order.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use lease_core::{AcquireOutcome, Key, Owner, ReleaseOutcome, RenewOutcome, Token};
+use lease_core::{AcquireOutcome, Key, Owner, RefusedReason, ReleaseOutcome, RenewOutcome, Token};
 
 use crate::case::group;
 use crate::client::{Client, Held, ask};
@@ -11,7 +11,7 @@ use crate::failure::{Failure, Outcome, check, check_eq};
 
 group! { "late";
     every_order_of_late_requests:
-        "Copies of an owner's acquire, renew, release and abandon, in whatever order they arrive, never disturb another owner's grant, never shorten a grant, and tokens only rise.";
+        "Copies of an owner's acquire, renew, release and abandon, in whatever order they arrive, never disturb another owner's grant, never shorten a grant, and tokens only rise. A late acquire of a released owner may be refused.";
     every_order_of_late_requests_after_release_and_abandon:
         "After an acquisition was released and abandoned no late request of its owner has any effect.";
 }
@@ -44,6 +44,9 @@ struct World {
     /// The token of the first grant, which late renewals and releases carry.
     first: Token,
     live: Option<(Owner, Token)>,
+    /// Its release was answered: no client sends another acquire of it now, so
+    /// the store may refuse a late one or not.
+    released: bool,
     abandoned: bool,
     mark: Token,
 }
@@ -95,6 +98,7 @@ impl World {
             other: owner(),
             first,
             live: Some((me, first)),
+            released: false,
             abandoned: false,
             mark: first,
         })
@@ -138,6 +142,7 @@ impl World {
                 let outcome = self.client.release(&mine).await?;
                 let due = if is_first {
                     self.live = None;
+                    self.released = true;
                     ReleaseOutcome::Released
                 } else {
                     ReleaseOutcome::NotHeld
@@ -160,6 +165,10 @@ impl World {
                 ("Granted with the same token", g.token == token)
             }
             (Some((live, _)), _) if live == who => ("Granted with the same token", false),
+            (Some(_), AcquireOutcome::Refused(reason)) if who == self.me && self.released => (
+                "Held, or Refused as Abandoned",
+                *reason == RefusedReason::Abandoned,
+            ),
             (Some(_), _) => ("Held", matches!(outcome, AcquireOutcome::Held(_))),
             (None, AcquireOutcome::Granted(g)) => {
                 let rises = g.token > self.mark;
@@ -167,6 +176,10 @@ impl World {
                 self.live = Some((who, g.token));
                 ("Granted with a token above the mark", rises)
             }
+            (None, AcquireOutcome::Refused(reason)) if who == self.me && self.released => (
+                "Granted, or Refused as Abandoned",
+                *reason == RefusedReason::Abandoned,
+            ),
             (None, _) => ("Granted, since nobody holds the key", false),
         };
         check(fits, format!("acquire: {due}"), outcome)

@@ -38,3 +38,11 @@ fn a_store_whose_streams_end_after_a_hint_is_green() {
         ..Kind::default()
     });
 }
+
+#[test]
+fn a_store_that_remembers_released_owners_is_green() {
+    green(Kind {
+        strict: true,
+        ..Kind::default()
+    });
+}
