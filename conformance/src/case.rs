@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use lease_core::{ExpiryJudge, Guarantees, Ttl, WakeUps};
+use lease_core::{CrashRelease, Exclusion, ExpiryJudge, Guarantees, Ttl, WaiterOrder, WakeUps};
 
 use crate::context::Ctx;
 use crate::failure::Outcome;
 use crate::fixture::Store;
+use crate::runner::CaseResult;
 
 /// A rule of the contract.
 pub(crate) struct Case {
@@ -38,7 +39,21 @@ pub(crate) enum Need {
     LastingTombstones,
     ExclusionSurvivesRestart,
     TokensSurviveRestart,
+    /// No hook can show these: such a case stands for the claim and never runs.
+    ReachBeyondProcess,
+    ExclusionSurvivesDataLoss,
+    ExclusionSurvivesFailover,
+    ExclusionSurvivesClockStep,
+    TokensSurviveDataLossItself,
+    TokensSurviveFailover,
+    TokensSurviveClockStep,
+    FifoWaiters,
+    SessionRelease,
 }
+
+/// Why a case is left out although the store claims what it is about.
+pub(crate) const NOT_SHOWN: &str =
+    "claimed, and not shown by this suite (the fixture has no hook for it)";
 
 /// The facts that decide which cases apply.
 #[derive(Clone, Debug)]
@@ -57,8 +72,15 @@ impl Claims {
         }
     }
 
-    /// Why a case with this need does not apply, if it does not.
-    pub(crate) fn lacks(&self, need: Need) -> Option<&'static str> {
+    /// What comes of a case with this need without running it, if it does not
+    /// apply.
+    pub(crate) fn lacks(&self, need: Need) -> Option<CaseResult> {
+        if let Some((claimed, not_claimed)) = self.beyond_the_suite(need) {
+            return Some(match claimed {
+                true => CaseResult::NotShown(NOT_SHOWN),
+                false => CaseResult::NotClaimed(not_claimed),
+            });
+        }
         let claims = &self.guarantees;
         let (holds, reason) = match need {
             Need::Nothing => (true, ""),
@@ -91,17 +113,60 @@ impl Claims {
                 self.tombstone_retention.is_none(),
                 "the fixture has a short tombstone retention, which has its own case",
             ),
-            Need::ExclusionSurvivesRestart if !claims.exclusion_survives.restart => {
-                (false, "not claimed: exclusion survives a restart")
-            }
-            Need::TokensSurviveRestart if !claims.tokens_survive.restart => {
-                (false, "not claimed: tokens survive a restart")
-            }
-            Need::ExclusionSurvivesRestart | Need::TokensSurviveRestart => {
-                (self.restart, "the fixture cannot restart the store")
-            }
+            _ => (true, ""),
         };
-        (!holds).then_some(reason)
+        (!holds).then_some(CaseResult::NotClaimed(reason))
+    }
+
+    /// Of what this suite, with this fixture, cannot show: whether the store
+    /// claims it, and the words for when it does not.
+    fn beyond_the_suite(&self, need: Need) -> Option<(bool, &'static str)> {
+        let claims = &self.guarantees;
+        let (exclusion, tokens) = (claims.exclusion_survives, claims.tokens_survive);
+        Some(match need {
+            Need::ExclusionSurvivesRestart if !self.restart || !exclusion.restart => (
+                exclusion.restart,
+                "not claimed: exclusion survives a restart",
+            ),
+            Need::TokensSurviveRestart if !self.restart || !tokens.restart => {
+                (tokens.restart, "not claimed: tokens survive a restart")
+            }
+            Need::ReachBeyondProcess => (
+                claims.exclusion != Exclusion::Process,
+                "not claimed: exclusion beyond one process",
+            ),
+            Need::ExclusionSurvivesDataLoss => (
+                exclusion.data_loss,
+                "not claimed: exclusion survives data loss",
+            ),
+            Need::ExclusionSurvivesFailover => (
+                exclusion.failover,
+                "not claimed: exclusion survives a failover",
+            ),
+            Need::ExclusionSurvivesClockStep => (
+                exclusion.clock_step,
+                "not claimed: exclusion survives a clock step",
+            ),
+            Need::TokensSurviveDataLossItself => {
+                (tokens.data_loss, "not claimed: tokens survive data loss")
+            }
+            Need::TokensSurviveFailover => {
+                (tokens.failover, "not claimed: tokens survive a failover")
+            }
+            Need::TokensSurviveClockStep => (
+                tokens.clock_step,
+                "not claimed: tokens survive a clock step",
+            ),
+            Need::FifoWaiters => (
+                claims.waiter_order != WaiterOrder::None,
+                "not claimed: an order of waiters",
+            ),
+            Need::SessionRelease => (
+                claims.crash_release != CrashRelease::Ttl,
+                "not claimed: a lost session frees the key",
+            ),
+            _ => return None,
+        })
     }
 }
 

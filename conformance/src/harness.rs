@@ -38,7 +38,7 @@ fn trial(
     case: Case,
 ) -> Trial {
     let lacks = claims.as_ref().ok().and_then(|c| c.lacks(case.needs));
-    if let Some(reason) = lacks {
+    if let Some(CaseResult::NotClaimed(reason) | CaseResult::NotShown(reason)) = lacks {
         return Trial::ignorable_test(case.name, move || Ok(Completion::ignored_with(reason)))
             .with_kind(reason)
             .with_ignored_flag(true);
@@ -55,7 +55,9 @@ fn trial(
             CaseResult::Passed => Ok(()),
             CaseResult::Failed(message) => Err(Failed::from(format!("{store}: {message}"))),
             // Decided above.
-            CaseResult::NotClaimed(reason) => Err(Failed::from(reason)),
+            CaseResult::NotClaimed(reason) | CaseResult::NotShown(reason) => {
+                Err(Failed::from(reason))
+            }
         }
     })
 }

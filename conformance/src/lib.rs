@@ -66,9 +66,14 @@
 //!   the case is about ([`Guarantees`](lease_core::Guarantees)), or the fixture
 //!   does not offer the hook that it needs ([`Store::restart`],
 //!   [`Store::tombstone_retention`]). It says nothing about the store. A store
-//!   that claims less is honest; one that claims more fails.
+//!   that claims less is honest; one that claims more fails, where a case can
+//!   show it.
+//! * **ignored**, as *claimed, and not shown by this suite (the fixture has no
+//!   hook for it)*: the store claims it, and nothing here proved it. A green
+//!   run says nothing for such a claim; prove it elsewhere, or do not make it.
 //!
-//! [`check`] runs the same cases and gives the results as data.
+//! [`check`] runs the same cases and gives the results as data;
+//! [`Report::not_shown`] lists the claims that stand unproven.
 //!
 //! # What it holds a store to
 //! | group | rules |
@@ -83,19 +88,29 @@
 //! | `claims`, `errors`, `restart` | that what the store says of itself is so |
 //!
 //! Broken stores ship with the suite (`tests/broken_stores`): each leaves one
-//! rule out, and a test shows at which case the suite catches it.
+//! rule out, and a test shows at which case the suite catches it. So do correct
+//! ones that are unlike the reference (`tests/plain_stores`), which it must not
+//! catch.
 //!
 //! # What it does not test
 //! * Lost data, a failover, a partition, a cut connection or a step of the
 //!   store's clock: these need hands on a server. What a store claims to
-//!   survive of them is only checked for consistency here, and
-//!   [`Store::restart`] for a restart.
+//!   survive of them is only checked for consistency here, and shown as such;
+//!   [`Store::restart`] is the hook for a restart.
+//! * Exclusion beyond one process (among hosts, by replication, a quorum or
+//!   consensus): all clients of the fixture live in the test's own process.
+//! * What frees a crashed holder's key other than its TTL: nobody loses a
+//!   session here, so a claimed grace is not waited out.
+//! * The quarantine after an empty start: that it is kept, how long, and that
+//!   it ends. Only the restart cases take it for an answer.
 //! * A TTL to its end beyond a second; longer ones are judged by the remaining
 //!   time that the store tells.
-//! * That a tombstone lasts the ten minutes of the contract, unless
-//!   [`Store::tombstone_retention`] makes that short.
+//! * That a tombstone lasts the ten minutes of the contract: without a short
+//!   [`Store::tombstone_retention`] only that it outlives the case. With one,
+//!   that it lasts so long; the retention that a real store is configured with
+//!   is its own.
 //! * That one operation is one round trip, and how fast it is.
-//! * The order in which waiters are served.
+//! * The order in which waiters are served, claimed or not.
 //! * The holder's side (deadlines, renewal, loss), which is the same for every
 //!   store and tested where it lives.
 //! * A race that did not happen in this run: `exclusion` samples schedules. Its

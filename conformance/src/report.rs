@@ -22,7 +22,8 @@ pub struct Report {
 
 impl Report {
     /// Whether no case failed. Cases that do not apply do not count against a
-    /// store; see them with [`not_claimed`](Self::not_claimed).
+    /// store; see them with [`not_claimed`](Self::not_claimed). Nor do claims
+    /// that the suite cannot show: see them with [`not_shown`](Self::not_shown).
     #[must_use]
     pub fn is_green(&self) -> bool {
         self.failed().next().is_none()
@@ -47,6 +48,17 @@ impl Report {
                 _ => None,
             })
     }
+
+    /// The names of the cases about what the store claims and this suite
+    /// cannot show, with the reason: believe those claims on other grounds.
+    pub fn not_shown(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.results
+            .iter()
+            .filter_map(|(name, result)| match result {
+                CaseResult::NotShown(reason) => Some((*name, *reason)),
+                _ => None,
+            })
+    }
 }
 
 impl fmt::Display for Report {
@@ -55,7 +67,9 @@ impl fmt::Display for Report {
             match result {
                 CaseResult::Passed => writeln!(f, "{name}: passed")?,
                 CaseResult::Failed(message) => writeln!(f, "{name}: FAILED\n{message}")?,
-                CaseResult::NotClaimed(reason) => writeln!(f, "{name}: ignored, {reason}")?,
+                CaseResult::NotClaimed(reason) | CaseResult::NotShown(reason) => {
+                    writeln!(f, "{name}: ignored, {reason}")?
+                }
             }
         }
         Ok(())
@@ -104,7 +118,7 @@ pub fn check_only(fixture: impl Fixture, wanted: impl Fn(&str) -> bool) -> Repor
                         break;
                     };
                     let result = match claims.lacks(case.needs) {
-                        Some(reason) => CaseResult::NotClaimed(reason),
+                        Some(result) => result,
                         None => run_case(&fixture, &case),
                     };
                     lock(&done).insert(case.name, result);

@@ -27,6 +27,9 @@ pub enum CaseResult {
     /// The store does not claim, or the fixture does not offer, what the case
     /// needs.
     NotClaimed(&'static str),
+    /// The store claims what the case is about, and this suite cannot show it:
+    /// the claim stands unproven.
+    NotShown(&'static str),
 }
 
 /// Looks at what the store claims.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use lease_core::{Exclusion, StoreErrorKind, Ttl, WakeUps};
 
-use crate::case::group;
+use crate::case::{NOT_SHOWN, group};
 use crate::context::Ctx;
 use crate::failure::{Failure, Outcome, check, check_eq};
 
@@ -26,6 +26,40 @@ group! { "claims";
         "A store that cannot list says so: list gives one Refusing error and ends; one that claims listing gives none.";
     a_diagnosis_is_given:
         "diagnose answers for every TTL that the store takes, with findings that have words.";
+    exclusion_reaches_beyond_one_process [ReachBeyondProcess]:
+        "Exclusion reaches as far as claimed: among processes, hosts or servers.";
+    exclusion_survives_the_loss_of_data [ExclusionSurvivesDataLoss]:
+        "Exclusion holds when the store comes back empty or from an older backup.";
+    exclusion_survives_a_failover [ExclusionSurvivesFailover]:
+        "Exclusion holds when another server takes over.";
+    exclusion_survives_a_step_of_the_clock [ExclusionSurvivesClockStep]:
+        "Exclusion holds when the store's clock steps forward.";
+    tokens_survive_the_loss_of_data [TokensSurviveDataLossItself]:
+        "Tokens go on rising when the store comes back empty or from an older backup.";
+    tokens_survive_a_failover [TokensSurviveFailover]:
+        "Tokens go on rising when another server takes over.";
+    tokens_survive_a_step_of_the_clock [TokensSurviveClockStep]:
+        "Tokens go on rising when the store's clock steps forward.";
+    waiters_are_served_in_order [FifoWaiters]:
+        "Waiters of different clients are served first come, first served.";
+    a_lost_session_frees_the_key [SessionRelease]:
+        "The key of a holder whose session was lost is free after the grace, and not before.";
+}
+
+use not_shown as exclusion_reaches_beyond_one_process;
+use not_shown as exclusion_survives_the_loss_of_data;
+use not_shown as exclusion_survives_a_failover;
+use not_shown as exclusion_survives_a_step_of_the_clock;
+use not_shown as tokens_survive_the_loss_of_data;
+use not_shown as tokens_survive_a_failover;
+use not_shown as tokens_survive_a_step_of_the_clock;
+use not_shown as waiters_are_served_in_order;
+use not_shown as a_lost_session_frees_the_key;
+
+/// What would show these needs hands on a server, a network or a clock: the
+/// case is always left out, and never passes.
+async fn not_shown(_: &Ctx) -> Outcome {
+    Err(Failure::says("a case that is left out", NOT_SHOWN))
 }
 
 async fn the_store_has_a_name(ctx: &Ctx) -> Outcome {

@@ -117,6 +117,11 @@ fn a_failure_says_which_rule_was_broken() {
 #[ignore = "takes minutes: run by `cargo xtask test --full`"]
 fn the_whole_table() {
     let mut never_red: BTreeSet<&str> = case_names().into_iter().collect();
+    // What nothing can show is never run.
+    let boasts = check_only(table::boasting(), |name| name.starts_with("claims::"));
+    for (name, _) in boasts.not_shown() {
+        never_red.remove(name);
+    }
     for row in rows() {
         let report = check(row.plan);
         let red: Vec<&str> = report.failed().map(|(name, _)| name).collect();

@@ -8,7 +8,7 @@ mod times;
 
 use std::time::Duration;
 
-use lease_core::{Exclusion, Guarantees, Survives, Ttl, TtlRange};
+use lease_core::{CrashRelease, Exclusion, Guarantees, Survives, Ttl, TtlRange, WaiterOrder};
 
 use crate::fixture::{Plan, SHORT_RETENTION};
 
@@ -54,6 +54,22 @@ pub(crate) fn faultless() -> Vec<(&'static str, Plan)> {
             },
         ),
     ]
+}
+
+/// A store that claims whatever can be claimed.
+pub(crate) fn boasting() -> Plan {
+    Plan {
+        claims: |claims| {
+            let all = Survives::NOTHING.restart().data_loss().failover();
+            let grace = Duration::from_secs(1);
+            claims
+                .exclusion(Exclusion::Consensus, all.clock_step())
+                .tokens_survive(all.clock_step())
+                .waiter_order(WaiterOrder::Fifo)
+                .crash_release(CrashRelease::SessionLost { grace })
+        },
+        ..Plan::faultless()
+    }
 }
 
 fn survives_all(claims: Guarantees) -> Guarantees {

@@ -3,7 +3,7 @@
 
 mod store;
 
-use lease_conformance::{Report, check};
+use lease_conformance::{Arguments, Report, check, check_only, run};
 
 use store::{Kind, Plain};
 
@@ -45,4 +45,46 @@ fn a_store_that_remembers_released_owners_is_green() {
         strict: true,
         ..Kind::default()
     });
+}
+
+#[test]
+fn a_claim_that_is_not_shown_is_never_passed_over_in_silence() {
+    let kind = Kind {
+        boasts: true,
+        ..Kind::default()
+    };
+    let groups = |name: &str| name.starts_with("claims::") || name.starts_with("restart::");
+    let report = check_only(Plain(kind), groups);
+    let shown: Vec<&str> = report.not_shown().map(|(name, _)| name).collect();
+    assert_eq!(
+        shown,
+        [
+            "claims::a_lost_session_frees_the_key",
+            "claims::exclusion_reaches_beyond_one_process",
+            "claims::exclusion_survives_a_failover",
+            "claims::exclusion_survives_a_step_of_the_clock",
+            "claims::exclusion_survives_the_loss_of_data",
+            "claims::tokens_survive_a_failover",
+            "claims::tokens_survive_a_step_of_the_clock",
+            "claims::waiters_are_served_in_order",
+            "restart::a_block_survives_a_restart",
+            "restart::a_live_grant_survives_a_restart",
+            "restart::tokens_rise_over_a_restart",
+        ]
+    );
+    let words = "ignored, claimed, and not shown by this suite (the fixture has no hook for it)";
+    assert_eq!(report.to_string().matches(words).count(), shown.len());
+    // Asked for by name they are no more passed than before.
+    let mut arguments =
+        Arguments::from_iter(["conformance", "--logfile", "/dev/null", "claims::waiters_"]);
+    arguments.include_ignored = true;
+    let conclusion = run("boaster", Plain(kind), &arguments);
+    assert_eq!((conclusion.num_passed, conclusion.num_ignored), (0, 1));
+}
+
+#[test]
+fn who_claims_nothing_has_nothing_left_to_show() {
+    let report = check_only(Plain(Kind::default()), |name| name.starts_with("claims::"));
+    assert_eq!(report.not_shown().count(), 0, "{report}");
+    assert_eq!(report.not_claimed().count(), 9, "{report}");
 }

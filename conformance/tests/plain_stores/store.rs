@@ -8,10 +8,10 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lease_conformance::{Fixture, FixtureError, Store};
 use lease_core::{
-    AcquireOutcome, AcquireRequest, Diagnosis, FenceWhen, Granted, Guarantees, Holder,
-    InvalidInput, Key, KeyState, Label, LeaseBackend, LostCause, Owner, RefusedReason,
-    ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, Token, TokenRule, Ttl, TtlRange,
-    WakeUps, check_fence,
+    AcquireOutcome, AcquireRequest, CrashRelease, Diagnosis, Exclusion, FenceWhen, Granted,
+    Guarantees, Holder, InvalidInput, Key, KeyState, Label, LeaseBackend, LostCause, Owner,
+    RefusedReason, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, Survives, Token,
+    TokenRule, Ttl, TtlRange, WaiterOrder, WakeUps, check_fence,
 };
 use tokio::sync::watch;
 
@@ -24,6 +24,8 @@ pub(crate) struct Kind {
     pub(crate) one_hint: bool,
     /// Takes short keys only.
     pub(crate) narrow: bool,
+    /// Claims what nobody can show: none of it is true.
+    pub(crate) boasts: bool,
     /// Refuses an owner whose grant was released.
     pub(crate) strict: bool,
 }
@@ -302,6 +304,15 @@ impl LeaseBackend for PlainStore {
         }
         if self.kind.narrow {
             claims = claims.max_key_bytes(32);
+        }
+        if self.kind.boasts {
+            let all = Survives::NOTHING.restart().data_loss().failover();
+            let grace = Duration::from_millis(1);
+            claims = claims
+                .exclusion(Exclusion::Consensus, all.clock_step())
+                .tokens_survive(Survives::NOTHING.restart().failover().clock_step())
+                .waiter_order(WaiterOrder::Fifo)
+                .crash_release(CrashRelease::SessionLost { grace });
         }
         claims
     }
