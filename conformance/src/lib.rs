@@ -103,7 +103,7 @@
 //!   session here, so a claimed grace is not waited out.
 //! * The quarantine after an empty start: that it is kept, how long, and that
 //!   it ends. Only the restart cases take it for an answer.
-//! * A TTL to its end beyond a second; longer ones are judged by the remaining
+//! * A TTL to its end beyond a few seconds; longer ones are judged by the remaining
 //!   time that the store tells.
 //! * That a tombstone lasts the ten minutes of the contract: without a short
 //!   [`Store::tombstone_retention`] only that it outlives the case. With one,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lease_core::{AcquireOutcome, LostCause};
+use lease_core::{AcquireOutcome, LostCause, RefusedReason};
 use tokio::time::Instant;
 
 use crate::case::group;
@@ -28,7 +28,7 @@ group! { "expiry";
     the_grants_own_ttl_decides:
         "A grant lasts as long as its own TTL says, whatever TTL a contender asks with.";
     an_expired_owner_gets_a_new_token [StoreClock]:
-        "An owner that asks again after its grant expired gets a new grant with a higher token.";
+        "An owner that asks again after its grant expired gets a new grant with a higher token, or is refused as one that ended; never the old grant.";
 }
 
 /// A grant whose time is over.
@@ -163,12 +163,24 @@ async fn the_grants_own_ttl_decides(ctx: &Ctx) -> Outcome {
 async fn an_expired_owner_gets_a_new_token(ctx: &Ctx) -> Outcome {
     let client = ctx.client().await?;
     let old = expired(ctx, &client, "retry").await?;
-    let new = client.grant(&old.key, old.owner, ctx.long()).await?;
-    check(
-        new.token > old.token,
-        format!("a token above {}, since the first grant is dead", old.token),
-        new.token,
-    )?;
+    let request = ask(&old.key, old.owner, ctx.long());
+    let token = match client.acquire(&request).await? {
+        AcquireOutcome::Granted(granted) if granted.token > old.token => granted.token,
+        AcquireOutcome::Refused(RefusedReason::Abandoned) => return client.not_held(&old).await,
+        other => {
+            return Err(Failure::new(
+                format!(
+                    "a token above {}, since the first grant is dead, or Refused as Abandoned",
+                    old.token
+                ),
+                other,
+            ));
+        }
+    };
+    let new = Held {
+        token,
+        ..old.clone()
+    };
     client.not_held(&old).await?;
     client.is_live(&new).await.map(drop)
 }

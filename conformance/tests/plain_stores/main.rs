@@ -3,7 +3,7 @@
 
 mod store;
 
-use lease_conformance::{Arguments, Report, check, check_only, run};
+use lease_conformance::{Arguments, CaseResult, Report, check, check_only, run};
 
 use store::{Kind, Plain};
 
@@ -40,10 +40,31 @@ fn a_store_whose_streams_end_after_a_hint_is_green() {
 }
 
 #[test]
-fn a_store_that_remembers_released_owners_is_green() {
+fn a_store_that_remembers_ended_owners_is_green() {
     green(Kind {
         strict: true,
         ..Kind::default()
+    });
+}
+
+#[test]
+fn a_store_of_short_keys_is_green() {
+    let report = green(Kind {
+        narrow: true,
+        ..Kind::default()
+    });
+    let limit = "keys::keys_above_a_narrower_limit_are_invalid";
+    assert_eq!(report.results[limit], CaseResult::Passed);
+}
+
+#[test]
+fn a_store_that_is_all_of_these_is_green() {
+    green(Kind {
+        coarse: true,
+        one_hint: true,
+        narrow: true,
+        strict: true,
+        boasts: false,
     });
 }
 

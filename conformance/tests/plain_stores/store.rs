@@ -1,6 +1,6 @@
 //! A plain store: a map under a lock, tokens that count from one, no listing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub(crate) struct Kind {
     pub(crate) narrow: bool,
     /// Claims what nobody can show: none of it is true.
     pub(crate) boasts: bool,
-    /// Refuses an owner whose grant was released.
+    /// Refuses an owner whose grant was released or expired.
     pub(crate) strict: bool,
 }
 
@@ -47,12 +47,15 @@ struct Row {
     mark: Option<Token>,
     grant: Option<Grant>,
     refused: HashMap<Owner, RefusedReason>,
+    expired: HashSet<Owner>,
     hints: Option<watch::Sender<()>>,
 }
 
 impl Row {
     fn live(&mut self, now: Instant) -> Option<&mut Grant> {
-        self.grant.take_if(|grant| grant.until <= now);
+        if let Some(gone) = self.grant.take_if(|grant| grant.until <= now) {
+            self.expired.insert(gone.owner);
+        }
         self.grant.as_mut()
     }
 
@@ -127,6 +130,10 @@ impl LeaseBackend for PlainStore {
         let row = rows.entry(request.key.clone()).or_default();
         if let Some(reason) = row.refused.get(&request.owner) {
             return Ok(AcquireOutcome::Refused(reason.clone()));
+        }
+        row.live(now);
+        if self.kind.strict && row.expired.contains(&request.owner) {
+            return Ok(AcquireOutcome::Refused(RefusedReason::Abandoned));
         }
         let (mark, until) = (row.mark, now + self.kept(request.ttl));
         let below = |high_water| {
