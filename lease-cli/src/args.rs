@@ -76,11 +76,11 @@ pub(crate) struct Waiting {
 /// then 76, whatever the command made of it.
 ///
 /// Signals are passed on to the process group. Not passed on are the real-time
-/// ones (they end `lease run`, and it the command), those that nobody can catch (KILL, STOP), and those that say that the
-/// receiver itself is broken (ILL, TRAP, ABRT, BUS, FPE, SEGV, PIPE), TTIN and
-/// TTOU. Without job control TSTP stops the command, not its renewals. If
-/// `lease run` itself is killed outright, the command gets
-/// SIGKILL (Linux), and so does the rest of its process group.
+/// ones (they end `lease run`, and it the command), those that nobody can catch
+/// (KILL, STOP), those that say that the receiver itself is broken (ILL, TRAP,
+/// ABRT, BUS, FPE, SEGV, PIPE), TTIN and TTOU. Without job control TSTP stops
+/// the command, not its renewals. If `lease run` itself is killed outright, the
+/// command gets SIGKILL (Linux), and so does the rest of its process group.
 ///
 /// The command may still write a little too late if the machine stood still in
 /// the wrong moment. What it writes to should check LEASE_TOKEN, see

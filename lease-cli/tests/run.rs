@@ -179,8 +179,8 @@ fn each_signal_is_passed_on_and_shows_in_the_status() {
 #[test]
 fn signals_without_an_effect_are_passed_on() {
     let place = Place::new();
-    // URG: alone it does nothing.
-    for number in [23] {
+    // ALRM, URG, IO: without a trap, death or nothing at all.
+    for number in [14, 23, 29] {
         let name = format!("seen{number}");
         let script = format!(
             "trap 'touch {name}; exit 5' {number}; touch ready{number}
