@@ -67,12 +67,11 @@ pub(crate) async fn release(target: Target, args: args::Release) -> Result<Exit,
             .backend()
             .release(&grant.key, grant.owner, grant.token)
     };
-    let freed = released(patience, release).await?;
-    // A request of the acquisition that was never answered may still reach the
-    // store, and would be granted once more. It need not succeed.
-    let abandon = store.backend().abandon(&grant.key, grant.owner);
-    let _ = tokio::time::timeout(ABANDON, abandon).await;
-    if freed {
+    if released(patience, release).await? {
+        // A request of the acquisition that was never answered may still reach
+        // the store, and would be granted once more. It need not succeed.
+        let abandon = store.backend().abandon(&grant.key, grant.owner);
+        let _ = tokio::time::timeout(ABANDON, abandon).await;
         return Ok(Exit::Success);
     }
     Err(Failure::new(
