@@ -19,7 +19,7 @@ impl Length {
     const fn environment(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Slice => &[("LEASES_SIM_SEEDS", "10000")],
-            Self::Full => &[("LEASES_SIM_SEEDS", "200000"), ("LEASES_TEST_FULL", "1")],
+            Self::Full => &[("LEASES_SIM_SEEDS", "200000")],
         }
     }
 }
