@@ -363,3 +363,17 @@ fn next_token(rule: TokenRule, mark: Option<Token>, now_us: i64) -> Result<Token
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_gone_wild_does_not_use_the_tokens_up() {
+        let wild = next_token(TokenRule::NEXT, None, i64::MAX).unwrap();
+        let next = next_token(TokenRule::NEXT, Some(wild), 1_800_000_000_000_000).unwrap();
+        assert!(next > wild && next < Token::MAX);
+        // Nor does one before 1970 go below the first.
+        assert_eq!(next_token(TokenRule::NEXT, None, -1).unwrap(), Token::MIN);
+    }
+}

@@ -83,26 +83,36 @@ fn may_pass(error: &StoreError) -> bool {
 
 /// Releases a grant: again and again until it cannot be live any more.
 pub(super) async fn release(parts: &Parts, held: &Held) -> Result<Released, Error> {
-    // Until the end of this function the release is under way, whatever ends
-    // it.
-    let under_way = UnderWay(held);
     let ended = match held.lost() {
         // The store's own word: there is nothing to free.
         Some(lost) if matches!(lost.reason, LostReason::Store(_)) => Err(lost.clone().into()),
         _ => released(parts, held).await,
     };
-    std::mem::forget(under_way);
     held.hold_is_over();
     ended
 }
 
-/// A release that its runtime's end cut short: nothing of it may be silent.
-pub(super) struct UnderWay<'a>(pub(super) &'a Held);
+/// A release until it has ended. One that its runtime's end cuts short, begun or
+/// not, is told of: nothing of a lease's life may be silent.
+pub(super) struct UnderWay(Option<Arc<Held>>);
 
-impl Drop for UnderWay<'_> {
+impl UnderWay {
+    pub(super) fn new(held: Arc<Held>) -> Self {
+        Self(Some(held))
+    }
+
+    pub(super) fn ended(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.hold_is_over();
-        self.0.tell(EventKind::ReleaseFailed {
+        let Some(held) = &self.0 else {
+            return;
+        };
+        held.hold_is_over();
+        held.tell(EventKind::ReleaseFailed {
             error: StoreError::unknown_outcome(
                 "its runtime ended during the release; the key is free at its expiry",
             ),

@@ -143,8 +143,10 @@ impl Loop {
         reply: Option<oneshot::Sender<Result<Released, Error>>>,
     ) {
         let (parts, turns) = (Arc::clone(&self.parts), Arc::clone(&self.abandons));
+        let under_way = jobs::UnderWay::new(Arc::clone(&held));
         self.clean_up(async move {
             let ended = jobs::release(&parts, &held).await;
+            under_way.ended();
             if let Some(reply) = reply {
                 // Nobody listens when the handle was dropped.
                 let _ = reply.send(ended);
@@ -319,7 +321,7 @@ impl Drop for Loop {
                 Command::Keep(held) => {
                     held.lose(LostReason::RuntimeGone);
                 }
-                Command::Release(held, _) => drop(jobs::UnderWay(&held)),
+                Command::Release(held, _) => drop(jobs::UnderWay::new(held)),
                 _ => {}
             }
         }

@@ -189,34 +189,24 @@ async fn a_cancellation_token_ends_a_wait_and_what_was_sent_is_cleaned_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_abandons_than_go_out_at_once_all_get_their_turn() {
+async fn abandons_that_cannot_succeed_do_not_keep_others_waiting() {
     let world = World::new();
     let leases = world.leases();
-    // Each fails once and is tried again.
-    world.store.next(
-        Op::Abandon,
-        vec![Step::Fail(StoreErrorKind::Unavailable); 40],
-    );
-    for n in 0..40 {
-        world.store.next(
-            Op::Acquire,
-            [Step::ApplyThenFail(StoreErrorKind::UnknownOutcome)],
-        );
-        let key = format!("dead/{n}");
-        leases.lease(&key).try_acquire().await.unwrap_err();
-    }
-    world.store.next(
+    world.store.gone("dead/");
+    world.store.always(
         Op::Acquire,
-        [Step::ApplyThenFail(StoreErrorKind::UnknownOutcome)],
+        Step::ApplyThenFail(StoreErrorKind::UnknownOutcome),
     );
-    leases
-        .lease("k")
-        .ttl(secs(300))
-        .try_acquire()
-        .await
-        .unwrap_err();
+    // More than go out at once.
+    for n in 0..40 {
+        let dead = leases.lease(format!("dead/{n}")).ttl(secs(300));
+        dead.try_acquire().await.unwrap_err();
+    }
+    let healthy = leases.lease("k").ttl(secs(300));
+    healthy.try_acquire().await.unwrap_err();
     tokio::time::sleep(secs(1)).await;
     assert!(world.is_free("k").await);
+    assert!(!world.is_free("dead/0").await);
 }
 
 #[tokio::test(start_paused = true)]

@@ -314,6 +314,38 @@ fn a_runtime_that_goes_while_a_release_is_under_way_is_told_as_such() {
 }
 
 #[test]
+fn a_release_that_its_runtimes_end_cuts_short_is_told_of() {
+    // After this many turns of the loop: before it has the message, and with
+    // the request under way or not even begun.
+    for turns in 0..4 {
+        let (told, events) = std::sync::mpsc::channel();
+        let machine = Machine::new();
+        let backend = Arc::clone(machine.leases.backend());
+        let told = std::sync::Mutex::new(told);
+        let leases = Leases::builder(backend)
+            .observer(move |event: &Event| {
+                let _ = told.lock().unwrap().send(event.kind.as_str());
+            })
+            .build();
+        let runtime = runtime();
+        runtime.block_on(async {
+            drop(leases.lease("k").ttl(TTL).acquire().await.unwrap());
+            for _ in 0..turns {
+                tokio::task::yield_now().await;
+            }
+        });
+        drop(runtime);
+        let words: Vec<_> = events.try_iter().collect();
+        let last = words.last().copied();
+        assert!(
+            matches!(last, Some("release_failed" | "released")),
+            "after {turns} turns: {words:?}"
+        );
+        assert!(turns > 0 || last == Some("release_failed"), "{words:?}");
+    }
+}
+
+#[test]
 fn the_end_of_one_runtime_harms_no_lease_of_another() {
     let (machine, first, second) = (Machine::new(), runtime(), runtime());
     let a = first.block_on(machine.leases.lease("a").ttl(TTL).acquire());

@@ -127,6 +127,9 @@ struct Script {
     always: HashMap<Op, Step>,
     /// A key that makes each renewal panic that it takes part in.
     poison: Option<String>,
+    /// Keys that start so are on a part of the store that is gone: abandoning
+    /// them fails for ever.
+    gone: Option<String>,
 }
 
 struct Shared {
@@ -171,6 +174,17 @@ impl Scripted {
     /// [`next`](Self::next).
     pub fn always(&self, op: Op, step: Step) {
         self.0.script.lock().unwrap().always.insert(op, step);
+    }
+
+    /// Abandoning a key that starts with `prefix` fails from now on.
+    pub fn gone(&self, prefix: &str) {
+        self.0.script.lock().unwrap().gone = Some(prefix.to_owned());
+    }
+
+    fn is_gone(&self, key: &Key) -> bool {
+        let script = self.0.script.lock().unwrap();
+        let gone = script.gone.as_deref();
+        gone.is_some_and(|prefix| key.as_str().starts_with(prefix))
     }
 
     /// Every renewal, of one or many, that `key` takes part in panics.

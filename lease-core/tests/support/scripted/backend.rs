@@ -43,6 +43,10 @@ impl LeaseBackend for Scripted {
         'b: 'c,
     {
         let key = key.clone();
+        if self.is_gone(&key) {
+            let error = StoreError::unavailable("scripted: this part is gone");
+            return async { Err(error) }.boxed();
+        }
         let call = self.call(Op::Abandon, &key, Some(owner), None);
         self.play(
             call,
