@@ -98,7 +98,7 @@ impl Child {
             }
             Err(error) => {
                 if foreground && let Some(terminal) = terminal {
-                    terminal.hand_to(rustix::process::getpgrp());
+                    terminal.hand_to_us();
                 }
                 Err(cannot_run(program, &error))
             }

@@ -128,7 +128,7 @@ mod proc {
 
         #[test]
         fn we_live_in_our_own_group() {
-            let group = rustix::process::getpgrp().as_raw_pid();
+            let group = nix::unistd::getpgrp().as_raw();
             assert!(is_ours());
             assert!(lives_in(rustix::process::getpid().as_raw_pid(), group));
             assert!(member(group).is_some());

@@ -3,7 +3,8 @@
 
 use std::io::{IsTerminal, stdin, stdout};
 
-use rustix::process::{Pid, getpgid, getpgrp, getpid, getppid, getsid};
+use nix::unistd::{getpgid, getpid, getppid, getsid};
+use rustix::process::Pid;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
 /// The terminal on our stdin.
@@ -23,7 +24,7 @@ impl Terminal {
 
     /// Whether our own process group has the foreground.
     pub(super) fn is_ours(&self) -> bool {
-        self.has_foreground(getpgrp())
+        own_group().is_some_and(|us| self.has_foreground(us))
     }
 
     pub(super) fn has_foreground(&self, group: Pid) -> bool {
@@ -43,11 +44,18 @@ impl Terminal {
         let _ = tcsetpgrp(stdin(), group);
     }
 
+    /// Gives our own process group the foreground. Needs SIGTTOU blocked.
+    pub(super) fn hand_to_us(&self) {
+        if let Some(us) = own_group() {
+            self.hand_to(us);
+        }
+    }
+
     /// Takes the foreground back from `group`, and the modes too unless its
     /// leader ended by itself: one that was killed cannot have restored them.
     pub(super) fn take_back(&self, group: Pid, keep_modes: bool) {
         if self.has_foreground(group) {
-            self.hand_to(getpgrp());
+            self.hand_to_us();
             if !keep_modes {
                 let _ = tcsetattr(stdin(), OptionalActions::Drain, &self.modes);
             }
@@ -55,13 +63,22 @@ impl Terminal {
     }
 }
 
+/// Our process group, unless its leader lives outside our PID namespace: then it
+/// has no number here (the kernel says 0, and rustix panics).
+pub(super) fn own_group() -> Option<Pid> {
+    Pid::from_raw(nix::unistd::getpgrp().as_raw())
+}
+
 /// Whether somebody (a shell with job control) would continue us if we stopped.
+///
+/// Sessions and groups are compared as the numbers that the kernel says, 0 for
+/// one whose leader lives outside our PID namespace.
 pub(super) fn can_be_continued() -> bool {
-    let same_session = |other: Pid| {
-        let session = getsid(None).ok();
-        session.is_some() && getsid(Some(other)).ok() == session
-    };
-    getppid().is_some_and(|parent| {
-        same_session(parent) && getpgid(Some(parent)).is_ok_and(|group| group != getpgrp())
-    }) && getpid() != getsid(None).unwrap_or_else(|_| getpid())
+    let parent = getppid();
+    let same_session = getsid(None).is_ok_and(|us| getsid(Some(parent)) == Ok(us));
+    let other_group = getpgid(None).is_ok_and(|us| getpgid(Some(parent)).is_ok_and(|p| p != us));
+    let leads_session = getsid(None) == Ok(getpid());
+    // A parent of number 0 lives outside; asked about 0, the kernel would
+    // answer for ourselves.
+    parent.as_raw() > 0 && same_session && other_group && !leads_session
 }
