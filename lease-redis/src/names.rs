@@ -1,0 +1,215 @@
+//! What a key is called inside Redis.
+
+use lease_core::{InvalidInput, Key, Owner};
+
+/// The longest prefix; it is repeated in every name.
+const MAX_PREFIX_BYTES: usize = 128;
+
+/// Names of one store: everything of ours starts with `prefix:`.
+///
+/// * `prefix:{key}`: the record of a key (its mark and its last grant); its
+///   wake-up channel has the same name;
+/// * `prefix:{key}:owner`: the tombstone of an owner of that key;
+/// * `prefix:gate:{resource}`: the highest token that a resource admitted;
+/// * `prefix:birth`: the birth marker of the quarantine.
+///
+/// In the key, `%`, `{` and `}` are written as `%25`, `%7B` and `%7D`: names
+/// stay injective, prefixes stay prefixes, and the braces of ours are the only
+/// ones, so that all names of one key share one hash slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Names {
+    prefix: String,
+}
+
+impl Names {
+    pub(crate) const DEFAULT_PREFIX: &'static str = "leases";
+
+    pub(crate) fn new(prefix: &str) -> Result<Self, InvalidInput> {
+        let sound = !prefix.is_empty()
+            && prefix.len() <= MAX_PREFIX_BYTES
+            && !prefix.contains(['{', '}'])
+            && !prefix.chars().any(char::is_control);
+        if !sound {
+            return Err(InvalidInput::Url(format!(
+                "the prefix of Redis names must have 1 to {MAX_PREFIX_BYTES} bytes, no braces and \
+                 no control characters"
+            )));
+        }
+        Ok(Self {
+            prefix: prefix.to_owned(),
+        })
+    }
+
+    /// The record of `key`, and its channel.
+    pub(crate) fn record(&self, key: &Key) -> String {
+        self.tagged("", key)
+    }
+
+    /// The highest token admitted at `resource`.
+    pub(crate) fn gate(&self, resource: &Key) -> String {
+        self.tagged("gate:", resource)
+    }
+
+    /// The birth marker.
+    pub(crate) fn birth(&self) -> String {
+        format!("{}:birth", self.prefix)
+    }
+
+    /// The tombstone of `owner`, as the script spells it too.
+    pub(crate) fn tombstone(&self, key: &Key, owner: Owner) -> String {
+        format!("{}:{owner}", self.record(key))
+    }
+
+    /// A SCAN pattern for the records of the keys that start with `prefix`.
+    /// Tombstones do not match: they do not end with a brace.
+    pub(crate) fn pattern(&self, prefix: &str) -> String {
+        let mut pattern = String::new();
+        push_glob_escaped(&mut pattern, &self.prefix);
+        pattern.push_str(":{");
+        let mut encoded = String::new();
+        push_encoded(&mut encoded, prefix);
+        push_glob_escaped(&mut pattern, &encoded);
+        pattern.push_str("*}");
+        pattern
+    }
+
+    /// The key of a record's name; `None` if that is nothing of ours.
+    pub(crate) fn key_of(&self, record: &str) -> Option<Key> {
+        let encoded = record
+            .strip_prefix(&self.prefix)?
+            .strip_prefix(":{")?
+            .strip_suffix('}')?;
+        Key::new(decoded(encoded)?).ok()
+    }
+
+    fn tagged(&self, kind: &str, key: &Key) -> String {
+        let mut name =
+            String::with_capacity(self.prefix.len() + kind.len() + key.as_str().len() + 3);
+        name.push_str(&self.prefix);
+        name.push(':');
+        name.push_str(kind);
+        name.push('{');
+        push_encoded(&mut name, key.as_str());
+        name.push('}');
+        name
+    }
+}
+
+fn push_encoded(name: &mut String, key: &str) {
+    for part in key.split_inclusive(['%', '{', '}']) {
+        let Some(plain) = part.strip_suffix(['%', '{', '}']) else {
+            name.push_str(part);
+            continue;
+        };
+        name.push_str(plain);
+        name.push_str(match part.as_bytes().last() {
+            Some(b'%') => "%25",
+            Some(b'{') => "%7B",
+            _ => "%7D",
+        });
+    }
+}
+
+/// Only what [`push_encoded`] writes, so that no two names mean one key.
+fn decoded(name: &str) -> Option<String> {
+    let mut parts = name.split('%');
+    let mut key = parts.next()?.to_owned();
+    if key.contains(['{', '}']) {
+        return None;
+    }
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2)?;
+        key.push(match code {
+            "25" => '%',
+            "7B" => '{',
+            "7D" => '}',
+            _ => return None,
+        });
+        if rest.contains(['{', '}']) {
+            return None;
+        }
+        key.push_str(rest);
+    }
+    Some(key)
+}
+
+fn push_glob_escaped(pattern: &mut String, text: &str) {
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        Names::new("p").unwrap()
+    }
+
+    #[test]
+    fn names_are_as_ever() {
+        // Golden: programs of different versions must exclude each other.
+        let record = |key: &str| names().record(&Key::new(key).unwrap());
+        assert_eq!(record("a/b"), "p:{a/b}");
+        assert_eq!(record("{x}"), "p:{%7Bx%7D}");
+        assert_eq!(record("}%7B"), "p:{%7D%257B}");
+        assert_eq!(record("é *"), "p:{é *}");
+        let key = Key::new("k").unwrap();
+        assert_eq!(names().gate(&key), "p:gate:{k}");
+        assert_eq!(names().birth(), "p:birth");
+        assert_eq!(
+            names().tombstone(&key, Owner::from_bytes([0xab; 16])),
+            format!("p:{{k}}:{}", "ab".repeat(16))
+        );
+    }
+
+    #[test]
+    fn a_name_leads_back_to_its_key_and_no_other_does() {
+        for key in [
+            "a",
+            "{",
+            "}",
+            "%",
+            "%7B",
+            "{a}b{",
+            "%25%7d",
+            "a}:b",
+            "é😀*?[x]\\",
+        ] {
+            let key = Key::new(key).unwrap();
+            assert_eq!(names().key_of(&names().record(&key)), Some(key));
+        }
+        for odd in [
+            "p:{}",
+            "p:{a",
+            "q:{a}",
+            "p:{a}:00",
+            "p:{%7b}",
+            "p:{%}",
+            "p:{a{b}",
+            "p:gate:{a}",
+        ] {
+            assert_eq!(names().key_of(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn patterns_match_no_more_than_the_prefix() {
+        let names = Names::new("my*app").unwrap();
+        assert_eq!(names.pattern(""), "my\\*app:{*}");
+        assert_eq!(names.pattern("a*{[b"), "my\\*app:{a\\*%7B\\[b*}");
+    }
+
+    #[test]
+    fn prefixes_have_limits() {
+        let long = "p".repeat(129);
+        for bad in ["", "a{b", "a}b", "a\nb", &long] {
+            assert!(Names::new(bad).is_err(), "{bad}");
+        }
+        assert!(Names::new(&long[1..]).is_ok());
+    }
+}
