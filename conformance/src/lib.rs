@@ -92,6 +92,11 @@
 //! ones that are unlike the reference (`tests/plain_stores`), which it must not
 //! catch.
 //!
+//! # A server for each test
+//! The cargo feature `servers` brings `servers`: real servers that a test
+//! starts, kills, pauses and restarts, with or without their data. They are
+//! for any test, of this suite or not.
+//!
 //! # What it does not test
 //! * Lost data, a failover, a partition, a cut connection or a step of the
 //!   store's clock: these need hands on a server. What a store claims to
@@ -129,6 +134,8 @@ mod harness;
 mod history;
 mod report;
 mod runner;
+#[cfg(all(unix, feature = "servers"))]
+pub mod servers;
 
 pub use fixture::{Fixture, FixtureError, Restart, Store, fixture_fn};
 pub use harness::{main, run};

@@ -83,7 +83,8 @@ fn examples() -> Result<(), String> {
 }
 
 /// Programs that the build or a test runs, and the Debian packages that have
-/// them. No server yet.
+/// them. Tests start servers of their own, on ports of their own: a service that
+/// a package brings is never asked, and need not run.
 const PROGRAMS: &[(&str, &[&str])] = &[
     // Compiles the bundled SQLite; Rust itself needs it to link.
     ("cc", &["gcc", "libc6-dev"]),
@@ -91,6 +92,9 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("sqlite3", &["sqlite3"]),
     ("setsid", &["util-linux"]),
     ("bash", &["bash"]),
+    // A test's server must not outlive the test.
+    ("setpriv", &["util-linux"]),
+    ("redis-server", &["redis-server"]),
 ];
 
 fn install_what_is_missing() -> Result<(), String> {

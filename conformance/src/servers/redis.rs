@@ -1,0 +1,415 @@
+//! A Redis (or Valkey) server of the test's own.
+//!
+//! The program is `redis-server` from the `PATH`, or what the environment
+//! variable `LEASES_REDIS_SERVER` names, such as `/usr/bin/valkey-server`.
+
+mod admin;
+mod config;
+mod reply;
+mod url;
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+pub use super::error::ServerError;
+pub use config::{Persistence, RedisBuilder};
+pub use reply::Reply;
+pub use url::RedisUrl;
+
+use super::ports::PortClaim;
+use super::process::{Process, find};
+use super::tls::TlsFiles;
+use config::{ADMIN, DefaultUser, Layout};
+use url::Place;
+
+/// For a start, a stop, or a link to a primary: far more than it takes on a
+/// busy machine.
+const LIMIT: Duration = Duration::from_secs(30);
+/// Between two looks at something that is waited for.
+const LOOK: Duration = Duration::from_millis(2);
+/// Another program may take the port between the choice and the start.
+const PORTS: usize = 10;
+
+/// A running server in a folder of its own; see the [module](super) for what
+/// happens when it is dropped.
+///
+/// All calls take `&self` and may come from any thread; they block for as long
+/// as what they do takes.
+#[derive(Debug)]
+pub struct RedisServer {
+    settings: RedisBuilder,
+    place: Layout,
+    admin_password: String,
+    // Dropped in this order: the process, its port, its folder.
+    state: Mutex<State>,
+    port: PortClaim,
+    folder: TempDir,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    process: Option<Process>,
+    paused: bool,
+}
+
+impl RedisServer {
+    /// Settings for a server.
+    pub fn builder() -> RedisBuilder {
+        RedisBuilder::default()
+    }
+
+    pub(self) fn launch(settings: RedisBuilder) -> Result<Self, ServerError> {
+        let folder = tempfile::Builder::new()
+            .prefix("redis-")
+            .tempdir()
+            .map_err(|e| ServerError::io("make a folder for the server", e))?;
+        let root = folder.path();
+        let tls = TlsFiles::in_folder(root);
+        if settings.tls {
+            tls.create()?;
+        }
+        let place = Layout {
+            config: root.join("redis.conf"),
+            data: root.join("data"),
+            log: root.join("log"),
+            output: root.join("output"),
+            socket: root.join("socket"),
+            tls,
+        };
+        fs::create_dir(&place.data).map_err(|e| ServerError::io("make the data folder", e))?;
+        let mut server = Self {
+            settings,
+            place,
+            admin_password: password()?,
+            state: Mutex::default(),
+            port: PortClaim::new()?,
+            folder,
+        };
+        for _ in 1..PORTS {
+            match server.start() {
+                Err(ServerError::Start { log, .. }) if log.contains("Address already in use") => {
+                    server.port = PortClaim::new()?;
+                }
+                other => return other.map(|()| server),
+            }
+        }
+        server.start().map(|()| server)
+    }
+
+    /// Starts it again with the data that it left behind, on the same port.
+    ///
+    /// # Errors
+    /// If it runs, or does not start.
+    pub fn start(&self) -> Result<(), ServerError> {
+        let mut state = self.state();
+        if state.running().is_some() {
+            return Err(ServerError::Running);
+        }
+        let text = self
+            .settings
+            .text(&self.place, self.port.port(), &self.admin_password);
+        fs::write(&self.place.config, text)
+            .map_err(|e| ServerError::io("write the server's configuration", e))?;
+        let output = fs::File::create(&self.place.output)
+            .map_err(|e| ServerError::io("make a file for the server's output", e))?;
+        let also = output
+            .try_clone()
+            .map_err(|e| ServerError::io("share the file of the server's output", e))?;
+        // What the last one left there must not be taken for the new one's.
+        let _ = fs::remove_file(&self.place.socket);
+        let mut process = Process::spawn(&program()?, |command| {
+            command
+                .arg(&self.place.config)
+                .stdin(Stdio::null())
+                .stdout(output)
+                .stderr(also);
+        })?;
+        self.wait_until_ready(&mut process)?;
+        *state = State {
+            process: Some(process),
+            paused: false,
+        };
+        Ok(())
+    }
+
+    fn wait_until_ready(&self, process: &mut Process) -> Result<(), ServerError> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            if let Some(status) = process.ended()? {
+                return Err(self.not_started(format!("it ended with {status}")));
+            }
+            match self.ask(&["PING"]) {
+                Ok(_) => return Ok(()),
+                Err(e) if Instant::now() > deadline => {
+                    return Err(self.not_started(format!("no answer within {LIMIT:?}: {e}")));
+                }
+                Err(_) => std::thread::sleep(LOOK),
+            }
+        }
+    }
+
+    fn not_started(&self, why: String) -> ServerError {
+        ServerError::Start {
+            why,
+            log_path: self.place.log.display().to_string(),
+            log: self.log(),
+        }
+    }
+
+    /// Kills it (SIGKILL): nothing is saved, and no client hears of it.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn kill(&self) -> Result<(), ServerError> {
+        self.state().take()?.kill()
+    }
+
+    /// Stops it cleanly (SIGTERM), as an administrator does: it saves, where
+    /// its persistence says so. A paused one is resumed first.
+    ///
+    /// # Errors
+    /// If it does not run, or does not end within half a minute; then it is
+    /// killed.
+    pub fn stop(&self) -> Result<(), ServerError> {
+        let process = self.state().take()?;
+        process.resume()?;
+        process.terminate(LIMIT)
+    }
+
+    /// [`stop`](Self::stop) and [`start`](Self::start).
+    ///
+    /// # Errors
+    /// As theirs.
+    pub fn restart(&self) -> Result<(), ServerError> {
+        self.stop()?;
+        self.start()
+    }
+
+    /// Kills it if it runs, and starts it without any data, as after the loss
+    /// of its disk.
+    ///
+    /// # Errors
+    /// As of [`start`](Self::start).
+    pub fn restart_empty(&self) -> Result<(), ServerError> {
+        self.end()?;
+        remake(&self.place.data)?;
+        self.start()
+    }
+
+    /// A copy of the data as it is on disk now, to come back to with
+    /// [`restart_from`](Self::restart_from). To have all of it there,
+    /// [`save`](Self::save) first, or use [`Persistence::AofAlways`].
+    ///
+    /// # Errors
+    /// If the files cannot be copied.
+    pub fn backup(&self) -> Result<RedisBackup, ServerError> {
+        let folder = tempfile::Builder::new()
+            .prefix("redis-backup-")
+            .tempdir()
+            .map_err(|e| ServerError::io("make a folder for a backup", e))?;
+        copy(&self.place.data, folder.path())?;
+        Ok(RedisBackup { folder })
+    }
+
+    /// Kills it if it runs, and starts it with older data: what was written
+    /// since is lost.
+    ///
+    /// # Errors
+    /// If the files cannot be copied, or as of [`start`](Self::start).
+    pub fn restart_from(&self, backup: &RedisBackup) -> Result<(), ServerError> {
+        self.end()?;
+        remake(&self.place.data)?;
+        copy(backup.folder.path(), &self.place.data)?;
+        self.start()
+    }
+
+    fn end(&self) -> Result<(), ServerError> {
+        match self.kill() {
+            Ok(()) | Err(ServerError::NotRunning) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Makes it stand still (SIGSTOP) until [`resume`](Self::resume): its
+    /// connections stay open, new ones may be made, and nothing is answered.
+    /// Returns when it stands still.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn pause(&self) -> Result<(), ServerError> {
+        let mut state = self.state();
+        state.running().ok_or(ServerError::NotRunning)?.pause()?;
+        state.paused = true;
+        Ok(())
+    }
+
+    /// Lets it go on. Nothing happens if it was not paused.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn resume(&self) -> Result<(), ServerError> {
+        let mut state = self.state();
+        state.running().ok_or(ServerError::NotRunning)?.resume()?;
+        state.paused = false;
+        Ok(())
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port.port()).into()
+    }
+
+    /// How to connect: by its port, in the default user's name; where that is
+    /// off, as a user who may do everything.
+    #[must_use]
+    pub fn url(&self) -> RedisUrl {
+        let (user, password) = match &self.settings.default_user {
+            DefaultUser::Open => (None, None),
+            DefaultUser::Password(password) => (None, Some(password.clone())),
+            DefaultUser::Off => (Some(ADMIN.into()), Some(self.admin_password.clone())),
+        };
+        RedisUrl {
+            place: Place::Tcp {
+                address: self.address(),
+                tls: self.settings.tls,
+            },
+            user,
+            password,
+            db: None,
+        }
+    }
+
+    /// As [`url`](Self::url), by the server's unix socket.
+    #[must_use]
+    pub fn unix_url(&self) -> RedisUrl {
+        RedisUrl {
+            place: Place::Unix(self.place.socket.clone()),
+            ..self.url()
+        }
+    }
+
+    /// The unix socket, which every server has.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.place.socket
+    }
+
+    /// The certificate, in a PEM file, that a client must trust; `None` without
+    /// TLS.
+    #[must_use]
+    pub fn authority_pem(&self) -> Option<&Path> {
+        self.settings.tls.then_some(&self.place.tls.authority)
+    }
+
+    /// The server's folder, with its data, its configuration and its log.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The number of the server's process, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.state().running().map(|process| process.id())
+    }
+
+    /// The end of what it said, of all its runs.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let text = read(&self.place.output) + &read(&self.place.log);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(50)..].join("\n")
+    }
+
+    pub(self) fn admin_password(&self) -> &str {
+        &self.admin_password
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+impl State {
+    /// The process, unless it has ended: by itself, or by an earlier call.
+    fn running(&mut self) -> Option<&Process> {
+        let process = self.process.as_mut()?;
+        if matches!(process.ended(), Ok(Some(_))) {
+            *self = Self::default();
+        }
+        self.process.as_ref()
+    }
+
+    fn take(&mut self) -> Result<Process, ServerError> {
+        self.running().ok_or(ServerError::NotRunning)?;
+        let process = self.process.take().ok_or(ServerError::NotRunning)?;
+        self.paused = false;
+        Ok(process)
+    }
+}
+
+/// The data of a server at some time; removed when dropped.
+#[derive(Debug)]
+pub struct RedisBackup {
+    folder: TempDir,
+}
+
+/// Nobody else's: a client must not connect by luck.
+fn password() -> Result<String, ServerError> {
+    let random = getrandom::u64()
+        .map_err(|e| ServerError::io("draw a password", std::io::Error::from(e)))?;
+    Ok(format!("{random:016x}"))
+}
+
+fn program() -> Result<std::path::PathBuf, ServerError> {
+    const VARIABLE: &str = "LEASES_REDIS_SERVER";
+    let named = std::env::var_os(VARIABLE);
+    let wanted = named
+        .clone()
+        .unwrap_or_else(|| OsString::from("redis-server"));
+    find(&wanted).ok_or_else(|| ServerError::MissingProgram {
+        program: wanted.to_string_lossy().into_owned(),
+        advice: if named.is_some() {
+            format!("{VARIABLE} names it; correct that or take it away")
+        } else {
+            format!(
+                "install it, on Debian with `apt-get install redis-server` (in the workspace of \
+                 leases, `cargo xtask test` does), or name a server in {VARIABLE}"
+            )
+        },
+    })
+}
+
+/// Leaves an empty folder.
+fn remake(folder: &Path) -> Result<(), ServerError> {
+    fs::remove_dir_all(folder)
+        .and_then(|()| fs::create_dir(folder))
+        .map_err(|e| ServerError::io(format!("empty {}", folder.display()), e))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), ServerError> {
+    copied(from, to).map_err(|e| ServerError::io(format!("copy {}", from.display()), e))
+}
+
+fn copied(from: &Path, to: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            fs::create_dir(&target)?;
+            copied(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), &target)?;
+        }
+    }
+    Ok(())
+}
