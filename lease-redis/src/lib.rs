@@ -3,5 +3,11 @@
 #![forbid(unsafe_code)]
 #![allow(dead_code)]
 
+mod client;
 mod errors;
 mod names;
+mod options;
+mod url;
+
+pub use options::RedisOptions;
+pub use redis;

@@ -21,6 +21,14 @@ pub(crate) struct Names {
     prefix: String,
 }
 
+impl Default for Names {
+    fn default() -> Self {
+        Self {
+            prefix: Self::DEFAULT_PREFIX.to_owned(),
+        }
+    }
+}
+
 impl Names {
     pub(crate) const DEFAULT_PREFIX: &'static str = "leases";
 

@@ -1,0 +1,332 @@
+//! How a store is opened.
+
+use std::fmt;
+use std::time::Duration;
+
+use lease_core::{
+    CrashRelease, Exclusion, ExpiryJudge, Guarantees, InvalidInput, StoreError, StoreErrorKind,
+    Survives, TOMBSTONE_RETENTION, Ttl, TtlRange, WaiterOrder, WakeUps,
+};
+
+use crate::client;
+use crate::names::Names;
+
+/// The shortest time that the mark of an idle key is kept.
+const MIN_MARK_RETENTION: Duration = Duration::from_secs(600);
+/// Nobody waits longer than a hundred years.
+const FOR_EVER: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
+
+/// Replicas that a change waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    /// How many.
+    pub(crate) replicas: u32,
+    /// For how long, in whole milliseconds; never zero, which is for ever to
+    /// Redis.
+    pub(crate) within: Duration,
+}
+
+/// Options of a store on Redis.
+///
+/// ```
+/// # fn f() -> Result<(), lease_core::InvalidInput> {
+/// use std::time::Duration;
+/// let options = lease_redis::RedisOptions::from_url("redis://127.0.0.1:6379")?
+///     .prefix("my-app")?
+///     .response_timeout(Duration::from_secs(2));
+/// println!("{:?}", options.guarantees());
+/// # Ok(()) }
+/// # f().unwrap();
+/// ```
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct RedisOptions {
+    pub(crate) client: redis::Client,
+    pub(crate) names: Names,
+    pub(crate) mark_retention: Duration,
+    pub(crate) tombstone_retention: Duration,
+    pub(crate) quarantine: Option<Ttl>,
+    pub(crate) wait: Option<Wait>,
+    pub(crate) durable: bool,
+    pub(crate) response_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+}
+
+impl RedisOptions {
+    /// Reads a URL.
+    ///
+    /// * `redis://[user:password@]host[:port][/database]`; a password alone is
+    ///   `redis://:password@host`, and `redis://[::1]` is an address of IPv6;
+    /// * `rediss://…`, the same by TLS, with the cargo feature `tls` (a
+    ///   default). The server's certificate is always checked: against the
+    ///   system's, or against `?ca=/path/authority.pem`. A certificate of the
+    ///   client's own is `?cert=/path/client.pem&key=/path/client-key.pem`; the
+    ///   files are read here, once. There is no insecure mode;
+    /// * `redis+unix:///path/to/socket` or `unix:///path/to/socket`, with
+    ///   `?db=…&user=…&pass=…`;
+    /// * `valkey://`, `valkeys://` and `valkey+unix://` mean the same.
+    ///
+    /// Every one takes the options `protocol` (`resp2`, the default, or
+    /// `resp3`), `prefix`, `mark_retention_ms`, `tombstone_retention_ms`,
+    /// `quarantine_ms`, `wait_replicas` with `wait_timeout_ms`, `durable`
+    /// (`true` or `false`), `response_timeout_ms` and `connect_timeout_ms`; see
+    /// the methods of the same names. Characters with a meaning in URLs are
+    /// written as `%40` and the like, in passwords too.
+    ///
+    /// Connects to nothing.
+    ///
+    /// # Errors
+    /// [`InvalidInput::Url`] for any other form, an option that is unknown,
+    /// malformed or given twice, and a file that cannot be used. It never
+    /// repeats the user's name, the password or the value of an option.
+    pub fn from_url(url: &str) -> Result<Self, InvalidInput> {
+        crate::url::parse(url)
+    }
+
+    /// Connects as `client` does, to the database and with the credentials, the
+    /// protocol and the TLS settings that it was made with. The store opens
+    /// connections of its own with it.
+    ///
+    /// Its TCP settings stay, but `TCP_NODELAY` is turned on, and keep-alive
+    /// and `TCP_USER_TIMEOUT` are set where it sets none.
+    #[must_use]
+    pub fn from_client(client: redis::Client) -> Self {
+        Self {
+            client,
+            names: Names::default(),
+            mark_retention: Duration::from_secs(24 * 60 * 60),
+            tombstone_retention: TOMBSTONE_RETENTION,
+            quarantine: None,
+            wait: None,
+            durable: false,
+            response_timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(5),
+        }
+    }
+
+    /// What the names of all of the store's keys and channels start with; a `:`
+    /// follows. Clients exclude each other only under the same prefix, in the
+    /// same database.
+    ///
+    /// Defaults to `leases`.
+    ///
+    /// # Errors
+    /// [`InvalidInput::Url`] unless it has 1 to 128 bytes, no braces and no
+    /// control characters.
+    pub fn prefix(mut self, prefix: &str) -> Result<Self, InvalidInput> {
+        self.names = Names::new(prefix)?;
+        Ok(self)
+    }
+
+    /// How long the mark of an idle key (its highest token) is kept; then Redis
+    /// forgets the key. Its next token is still higher, since no token is lower
+    /// than the server's clock, unless that clock has stepped back by more than
+    /// this.
+    ///
+    /// Defaults to 24 hours; at least 10 minutes and at least
+    /// [`tombstone_retention`](Self::tombstone_retention).
+    #[must_use]
+    pub fn mark_retention(mut self, retention: Duration) -> Self {
+        self.mark_retention = retention;
+        self
+    }
+
+    /// How long an abandoned or revoked owner is remembered: longer than any
+    /// of its requests can still be under way.
+    ///
+    /// Defaults to [`TOMBSTONE_RETENTION`], 10 minutes.
+    #[must_use]
+    pub fn tombstone_retention(mut self, retention: Duration) -> Self {
+        self.tombstone_retention = retention;
+        self
+    }
+
+    /// Refuses every grant for `max_ttl` after a restart of the server, so that
+    /// exclusion survives a restart that lost grants: all of them have ended by
+    /// then. No TTL may be longer than `max_ttl` in return. All clients of a
+    /// prefix need the same setting.
+    ///
+    /// Defaults to off.
+    #[must_use]
+    pub fn quarantine(mut self, max_ttl: Ttl) -> Self {
+        self.quarantine = Some(max_ttl);
+        self
+    }
+
+    /// Answers a grant only after `replicas` replicas have it, and as an
+    /// unknown outcome if they have not `within` this time (in whole
+    /// milliseconds, rounded up; shorter than
+    /// [`response_timeout`](Self::response_timeout)). A failover loses fewer
+    /// grants then, but may still lose some: the new primary need not be one of
+    /// those replicas. So nothing more is claimed in
+    /// [`guarantees`](Self::guarantees).
+    ///
+    /// Defaults to off; 0 replicas turn it off again.
+    #[must_use]
+    pub fn wait_for_replicas(mut self, replicas: u32, within: Duration) -> Self {
+        self.wait = (replicas > 0).then_some(Wait { replicas, within });
+        self
+    }
+
+    /// Tells that the server runs with `appendonly yes` and `appendfsync
+    /// always`, so that every grant is on its disk before it is answered.
+    /// Changes only what [`guarantees`](Self::guarantees) claims; `lease
+    /// doctor` checks that it is true.
+    ///
+    /// Defaults to `false`.
+    #[must_use]
+    pub fn durable(mut self, durable: bool) -> Self {
+        self.durable = durable;
+        self
+    }
+
+    /// How long the server may be silent while a request is under way. After
+    /// that the connection is cut off and a new one is opened; what was under
+    /// way has an unknown outcome.
+    ///
+    /// Defaults to 5 s; at least 1 ms.
+    #[must_use]
+    pub fn response_timeout(mut self, limit: Duration) -> Self {
+        self.response_timeout = limit;
+        self
+    }
+
+    /// How long opening a connection may take, name lookup, TLS and login
+    /// included.
+    ///
+    /// Defaults to 5 s; at least 1 ms.
+    #[must_use]
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// What a store with these options promises. Opens nothing.
+    #[must_use]
+    pub fn guarantees(&self) -> Guarantees {
+        let mut exclusion = Survives::NOTHING;
+        if self.durable {
+            exclusion = exclusion.restart();
+        }
+        if self.quarantine.is_some() {
+            exclusion = exclusion.restart().data_loss();
+        }
+        // Tokens are never below the server's clock.
+        let tokens = Survives::NOTHING.restart().data_loss();
+        let max_ttl = self.quarantine.unwrap_or(Ttl::MAX);
+        Guarantees::new("redis")
+            .exclusion(Exclusion::SinglePrimary, exclusion)
+            .tokens_survive(tokens)
+            .ttl(TtlRange::new(Ttl::MIN, max_ttl, Duration::from_millis(1)))
+            .expiry(ExpiryJudge::StoreClock)
+            .wake_ups(WakeUps::Push)
+            .waiter_order(WaiterOrder::None)
+            .crash_release(CrashRelease::Ttl)
+            .listing(true)
+    }
+
+    /// What the rest of the crate may rely on: durations above zero and no
+    /// longer than a hundred years, retentions in whole milliseconds, a client
+    /// with TCP settings for short messages.
+    pub(crate) fn checked(mut self) -> Result<Self, StoreError> {
+        self.response_timeout = positive("response_timeout", self.response_timeout)?;
+        self.connect_timeout = positive("connect_timeout", self.connect_timeout)?;
+        if self.tombstone_retention.is_zero() {
+            return Err(zero("tombstone_retention"));
+        }
+        self.tombstone_retention = whole_millis(self.tombstone_retention);
+        self.mark_retention = whole_millis(self.mark_retention);
+        if self.mark_retention < MIN_MARK_RETENTION.max(self.tombstone_retention) {
+            return Err(invalid(format!(
+                "a mark_retention of {:?} is too short; use at least {MIN_MARK_RETENTION:?} and at \
+                 least the tombstone_retention, {:?}",
+                self.mark_retention, self.tombstone_retention
+            )));
+        }
+        if let Some(wait) = &mut self.wait {
+            if wait.within.is_zero() {
+                return Err(zero("the time limit of wait_for_replicas"));
+            }
+            wait.within = whole_millis(wait.within);
+            if wait.within >= self.response_timeout {
+                return Err(invalid(format!(
+                    "wait_for_replicas waits for {:?}, but the server is cut off after a \
+                     response_timeout of {:?}; make the latter longer",
+                    wait.within, self.response_timeout
+                )));
+            }
+        }
+        self.client = client::tuned(self.client, self.response_timeout).map_err(|error| {
+            StoreError::with_source(
+                StoreErrorKind::InvalidInput,
+                "the Redis client cannot be used; check how it was made",
+                error,
+            )
+        })?;
+        Ok(self)
+    }
+}
+
+fn invalid(words: String) -> StoreError {
+    StoreError::new(StoreErrorKind::InvalidInput, words)
+}
+
+fn zero(option: &'static str) -> StoreError {
+    InvalidInput::ZeroDuration { option }.into()
+}
+
+fn positive(option: &'static str, time: Duration) -> Result<Duration, StoreError> {
+    if time < Duration::from_millis(1) {
+        return Err(zero(option));
+    }
+    // Longer is for ever, and would overflow the clock.
+    Ok(time.min(FOR_EVER))
+}
+
+/// Rounded up, since what is kept must not be kept for less.
+fn whole_millis(time: Duration) -> Duration {
+    let time = time.min(FOR_EVER);
+    let over = time.subsec_nanos() % 1_000_000;
+    match over {
+        0 => time,
+        over => time + Duration::from_nanos(u64::from(1_000_000 - over)),
+    }
+}
+
+/// Says where the server is, and nothing of who logs in and how.
+impl fmt::Debug for RedisOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            client,
+            names,
+            mark_retention,
+            tombstone_retention,
+            quarantine,
+            wait,
+            durable,
+            response_timeout,
+            connect_timeout,
+        } = self;
+        let info = client.get_connection_info();
+        f.debug_struct("RedisOptions")
+            .field("server", &format_args!("{}", info.addr()))
+            .field(
+                "tls",
+                &matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }),
+            )
+            .field("database", &info.redis_settings().db())
+            .field("protocol", &info.redis_settings().protocol())
+            .field("names", names)
+            .field("mark_retention", mark_retention)
+            .field("tombstone_retention", tombstone_retention)
+            .field("quarantine", quarantine)
+            .field("wait", wait)
+            .field("durable", durable)
+            .field("response_timeout", response_timeout)
+            .field("connect_timeout", connect_timeout)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;
