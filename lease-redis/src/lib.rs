@@ -8,6 +8,7 @@ mod errors;
 mod names;
 mod options;
 mod url;
+mod wake;
 
 pub use options::RedisOptions;
 pub use redis;

@@ -1,0 +1,191 @@
+//! The task that owns a connection for wake-ups: opens it while somebody
+//! watches, tells the server of changes, passes messages on, and opens it
+//! again when it is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future;
+use lease_core::StoreError;
+use redis::aio::{PubSub, PubSubSink, PubSubStream};
+use redis::{Client, RedisResult, Value};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::channels::{Change, Channels};
+use super::hub::Hub;
+use super::{Limits, Place};
+use crate::errors::{Phase, classify};
+
+/// Before the first attempt after a failure.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// Before later ones; and a connection that lasted this long was a good one.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Channels in one command: names have up to some hundred bytes, so that a
+/// command stays far below a megabyte.
+const CHANNELS_AT_ONCE: usize = 512;
+
+pub(super) async fn run(place: Place, client: Client, limits: Limits) {
+    let hub = &*place.hub;
+    let mut pause = Pause::new();
+    loop {
+        if let Some(idle_until) = hub.idle_until() {
+            if Instant::now() >= idle_until {
+                if place.retire() {
+                    return;
+                }
+            } else {
+                // A watcher, or the end.
+                tokio::select! {
+                    () = hub.changed() => {}
+                    () = sleep_until(idle_until) => {}
+                }
+            }
+            continue;
+        }
+        sleep_until(pause.until).await;
+        if !hub.is_watched() {
+            continue;
+        }
+        let begun = Instant::now();
+        // The driver's futures are large, and this one is rarely made.
+        let end = Box::pin(connect_and_serve(hub, &client, limits)).await;
+        hub.with(|channels| channels.disconnected(end.as_ref().err()));
+        if let Err(error) = end {
+            tracing::debug!(
+                target: "leases",
+                error = %error,
+                "wake-ups have no connection; it is tried again while somebody watches"
+            );
+            if begun.elapsed() >= LONGEST_PAUSE {
+                pause = Pause::new();
+            }
+            pause.begin();
+        }
+    }
+}
+
+/// Returns without an error when nobody watches any more.
+async fn connect_and_serve(hub: &Hub, client: &Client, limits: Limits) -> Result<(), StoreError> {
+    let connection: PubSub = within(limits.connect, "connect", client.get_async_pubsub()).await?;
+    hub.with(Channels::connected);
+    let (sink, messages) = connection.split();
+    // Whoever is polled first may use up the task's turn; not always the same.
+    tokio::select! {
+        () = listen(hub, messages) => Err(StoreError::unavailable(
+            "the server closed the connection for wake-ups; check that it runs, and that its \
+             output buffers for pub/sub clients are large enough",
+        )),
+        end = tend(hub, sink, limits) => end,
+    }
+}
+
+/// Passes hints on until the connection ends.
+async fn listen(hub: &Hub, mut messages: PubSubStream) {
+    while let Some(message) = messages.next().await {
+        hub.with(|channels| channels.hint(message.get_channel_name()));
+    }
+}
+
+/// Tells the server of changes, one after the other, and asks whether it is
+/// there when there are none.
+async fn tend(hub: &Hub, mut sink: PubSubSink, limits: Limits) -> Result<(), StoreError> {
+    let mut heard = Instant::now();
+    loop {
+        if let Some(change) = hub.with(|channels| channels.next_change(CHANNELS_AT_ONCE)) {
+            tell(hub, &sink, limits, &change).await?;
+            heard = Instant::now();
+            continue;
+        }
+        let now = Instant::now();
+        let ask_at = heard + limits.response;
+        let idle_until = hub.idle_until();
+        if idle_until.is_some_and(|until| now >= until) {
+            return Ok(());
+        }
+        if now >= ask_at {
+            let _: Value = within(limits.response, "ask the server", sink.ping()).await?;
+            heard = Instant::now();
+            continue;
+        }
+        let wake = idle_until.map_or(ask_at, |until| until.min(ask_at));
+        tokio::select! {
+            () = hub.changed() => {}
+            () = sleep_until(wake) => {}
+        }
+    }
+}
+
+async fn tell(
+    hub: &Hub,
+    sink: &PubSubSink,
+    limits: Limits,
+    change: &Change,
+) -> Result<(), StoreError> {
+    let (mut adding, mut removing) = (sink.clone(), sink.clone());
+    let subscribe = async {
+        match change.subscribe.is_empty() {
+            true => Ok(()),
+            false => adding.subscribe(texts(&change.subscribe)).await,
+        }
+    };
+    let unsubscribe = async {
+        match change.unsubscribe.is_empty() {
+            true => Ok(()),
+            false => removing.unsubscribe(texts(&change.unsubscribe)).await,
+        }
+    };
+    let both = future::try_join(subscribe, unsubscribe);
+    within(limits.response, "subscribe", both).await?;
+    hub.with(|channels| {
+        channels.subscribed(&change.subscribe);
+        channels.unsubscribed(&change.unsubscribe);
+    });
+    Ok(())
+}
+
+fn texts(names: &[Arc<str>]) -> Vec<&str> {
+    names.iter().map(|name| &**name).collect()
+}
+
+/// None of what is asked for here changes anything that others can see, so no
+/// failure leaves an outcome unknown.
+async fn within<T>(
+    limit: Duration,
+    doing: &str,
+    answer: impl Future<Output = RedisResult<T>>,
+) -> Result<T, StoreError> {
+    match timeout(limit, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => {
+            let doing = format!("{doing} for wake-ups");
+            Err(classify(Phase::Unsent, &doing, error))
+        }
+        Err(_) => Err(StoreError::unavailable(format!(
+            "{doing} for wake-ups: no answer within {limit:?}; check that the server runs and can \
+             be reached from here"
+        ))),
+    }
+}
+
+/// Until the next attempt: longer from failure to failure, and jittered, so
+/// that the clients of a server that restarts do not come all at once.
+struct Pause {
+    until: Instant,
+    next: Duration,
+}
+
+impl Pause {
+    fn new() -> Self {
+        Self {
+            until: Instant::now(),
+            next: FIRST_PAUSE,
+        }
+    }
+
+    fn begin(&mut self) {
+        let pause = self.next.mul_f64(rand::random_range(0.5..=1.0));
+        self.until = Instant::now() + pause;
+        self.next = (self.next * 2).min(LONGEST_PAUSE);
+    }
+}
