@@ -5,10 +5,19 @@
 
 mod client;
 mod errors;
+mod lane;
+mod link;
+mod list;
 mod names;
 mod options;
+mod reply;
+mod request;
+mod script;
+mod store;
 mod url;
 mod wake;
+mod wire;
 
 pub use options::RedisOptions;
 pub use redis;
+pub use store::RedisStore;

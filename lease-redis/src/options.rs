@@ -8,8 +8,11 @@ use lease_core::{
     Survives, TOMBSTONE_RETENTION, Ttl, TtlRange, WaiterOrder, WakeUps,
 };
 
+use redis::aio::ConnectionLike;
+
 use crate::client;
 use crate::names::Names;
+use crate::store::RedisStore;
 
 /// The shortest time that the mark of an idle key is kept.
 const MIN_MARK_RETENTION: Duration = Duration::from_secs(600);
@@ -223,6 +226,58 @@ impl RedisOptions {
             .waiter_order(WaiterOrder::None)
             .crash_release(CrashRelease::Ttl)
             .listing(true)
+    }
+
+    /// Opens the store and connects to the server.
+    ///
+    /// # Errors
+    /// `Unavailable` when the server cannot be reached, `Refusing` when it
+    /// refuses the user, `InvalidInput` for an option out of its range.
+    ///
+    /// # Cancel safety
+    /// Safe: the connection is closed again.
+    pub async fn open(self) -> Result<RedisStore, StoreError> {
+        let store = self.open_lazily()?;
+        store.connect().await?;
+        Ok(store)
+    }
+
+    /// Opens the store without connecting: for a program that must start while
+    /// the server may be away.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an option out of its range.
+    pub fn open_lazily(self) -> Result<RedisStore, StoreError> {
+        Ok(RedisStore::new(self.checked()?))
+    }
+
+    /// Opens the store over a connection of the caller's own, instead of the
+    /// client's: a [`MultiplexedConnection`](redis::aio::MultiplexedConnection)
+    /// or whatever else the driver has, or a wrapper. Of these options, the
+    /// client and the two time limits are not used then.
+    ///
+    /// That connection reconnects by itself, or does not; what the application
+    /// puts on it (a blocking command, a long script, a transaction) keeps
+    /// leases waiting, their renewals too. It must live on the runtimes that
+    /// the store is used from. There are no wake-ups over it, so that waiting
+    /// goes by timers alone, and no [`wait_for_replicas`](Self::wait_for_replicas).
+    ///
+    /// # Errors
+    /// `InvalidInput` for an option out of its range, or with
+    /// `wait_for_replicas`, which needs a connection of its own.
+    pub fn open_over<C>(self, connection: C) -> Result<RedisStore, StoreError>
+    where
+        C: ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        let options = self.checked()?;
+        if options.wait.is_some() {
+            return Err(invalid(
+                "wait_for_replicas needs a connection of the store's own; open the store from a \
+                 URL or a client"
+                    .to_owned(),
+            ));
+        }
+        Ok(RedisStore::over(options, connection))
     }
 
     /// What the rest of the crate may rely on: durations above zero and no

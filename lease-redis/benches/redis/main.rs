@@ -1,0 +1,60 @@
+//! What a lease on Redis costs: the floor is the same driver's bare EVALSHA.
+//! All in one run, on one server, in interleaved rounds; the ratios are what
+//! counts. Run with `cargo bench -p lease-redis`.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod contest;
+mod contestants;
+
+use std::time::Duration;
+
+use contest::{Place, crowd, lone};
+use contestants::{Bare, Contestant, Handle, Ours, Rslock, SameScript};
+use lease_conformance::servers::redis::RedisServer;
+
+fn main() {
+    // `cargo test --benches` only checks that it starts.
+    let quick = !std::env::args().any(|arg| arg == "--bench");
+    let server = RedisServer::builder().start().unwrap();
+    for place in Place::all(&server) {
+        println!("\n# {}\n", place.name());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(run(&place, quick));
+    }
+}
+
+async fn run(place: &Place, quick: bool) {
+    let url = place.url();
+    let nagle = Bare::new(url, false).await;
+    let bare = Bare::new(url, true).await;
+    let same = SameScript::new(url).await;
+    let ours = Ours::new(url).await;
+    let handle = Handle::new(url).await;
+    let rslock = Rslock::new(url).await;
+    let all: Vec<&dyn Contestant> = vec![&nagle, &bare, &same, &ours, &handle, &rslock];
+
+    let (rounds, pairs) = match (quick, place.is_far()) {
+        (true, _) => (1, 2),
+        (_, true) => (7, 150),
+        (_, false) => (15, 2_000),
+    };
+    println!(
+        "one task, p50 of acquire + release (target 1: ours <= 1.10 of the same script, <= rslock)"
+    );
+    contest::report_lone(&lone(&all, rounds, pairs).await, 2);
+
+    let (rounds, time) = match quick {
+        true => (1, Duration::from_millis(10)),
+        false => (7, Duration::from_millis(700)),
+    };
+    println!(
+        "\n64 tasks on distinct keys, one connection (target 2: ours >= 1.0 of the floor here, 1.7 at 1 ms; >= 1.5 rslock; CPU <= 0.6)"
+    );
+    contest::report_crowd(&crowd(&all, 64, rounds, time).await, 0);
+
+    println!("\nhand-over to a waiter of another client (target 5: <= 1.3 of raw wake-and-retry)");
+    contest::hand_over(place, if quick { 2 } else { 200 }).await;
+}

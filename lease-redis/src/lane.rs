@@ -1,0 +1,172 @@
+//! Requests of many tasks over one connection, gathered into batches.
+//!
+//! A lone request goes out at once, from its caller's own task. While requests
+//! are under way, others gather, and one call of the script takes them all:
+//! that costs the server and us a fraction of a call for each. No request waits
+//! for company: a batch holds what has come by the time the executor has
+//! nothing else to do, or by the time an earlier batch is back.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use lease_core::StoreError;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::reply::{Reply, odd};
+use crate::request::Request;
+use crate::script::Sender;
+
+/// The server does nothing else while a batch runs: some microseconds for each
+/// request.
+pub(crate) const MOST_IN_BATCH: usize = 256;
+
+type Answer = Result<Reply, StoreError>;
+
+#[derive(Debug)]
+struct Waiting {
+    request: Request,
+    tell: oneshot::Sender<Answer>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Vec<Waiting>,
+    /// Batches under way.
+    under_way: usize,
+    /// A task will take what waits.
+    taker: bool,
+    /// The last batch held more than one request, so the next may too.
+    crowd: bool,
+}
+
+/// Belongs to one runtime, as its connection does.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    sender: Sender,
+    runtime: Handle,
+    /// How many batches may be under way at once.
+    width: usize,
+    state: Mutex<State>,
+}
+
+impl Lane {
+    pub(crate) fn new(sender: Sender, runtime: Handle, width: usize) -> Arc<Self> {
+        Arc::new(Self {
+            sender,
+            runtime,
+            width,
+            state: Mutex::new(State::default()),
+        })
+    }
+
+    pub(crate) fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// Sends one request, alone or with others.
+    ///
+    /// # Cancel safety
+    /// A request that still waits for its batch is not sent; one that was sent
+    /// may or may not take effect. Others' requests are not harmed.
+    pub(crate) async fn ask(self: &Arc<Self>, request: Request) -> Answer {
+        if let Some(turn) = self.lone_turn() {
+            let answer = self.sender.send(std::slice::from_ref(&request)).await;
+            drop(turn);
+            return answer.and_then(|all| all.into_iter().next().unwrap_or_else(|| Err(odd())));
+        }
+        let (tell, answer) = oneshot::channel();
+        {
+            let mut state = self.state();
+            state.waiting.push(Waiting { request, tell });
+            self.call_taker(&mut state);
+        }
+        answer.await.unwrap_or_else(|_| {
+            Err(StoreError::unknown_outcome(
+                "the runtime ended while a request to Redis was under way",
+            ))
+        })
+    }
+
+    /// The right to send at once, if nobody else is there.
+    fn lone_turn(self: &Arc<Self>) -> Option<Turn> {
+        let mut state = self.state();
+        if state.under_way > 0 || state.crowd || !state.waiting.is_empty() {
+            return None;
+        }
+        state.under_way += 1;
+        Some(Turn(Arc::clone(self)))
+    }
+
+    /// Sees to it that a task takes what waits, as soon as one may.
+    fn call_taker(self: &Arc<Self>, state: &mut State) {
+        if !state.waiting.is_empty() && !state.taker && state.under_way < self.width {
+            state.taker = true;
+            // A runtime that has ended drops the task, and with it everybody
+            // who waits here.
+            self.runtime.spawn(take(Arc::clone(self)));
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+/// One batch under way. Dropping it, whenever that is, lets the next one go.
+#[derive(Debug)]
+struct Turn(Arc<Lane>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.under_way -= 1;
+        self.0.call_taker(&mut state);
+    }
+}
+
+async fn take(lane: Arc<Lane>) {
+    // Whoever is ready to run may have a request too.
+    tokio::task::yield_now().await;
+    let (turn, batch) = {
+        let mut state = lane.state();
+        state.taker = false;
+        // Nobody waits for these any more: they need not be sent.
+        state.waiting.retain(|one| !one.tell.is_closed());
+        let count = state.waiting.len().min(MOST_IN_BATCH);
+        let batch: Vec<_> = state.waiting.drain(..count).collect();
+        state.crowd = count > 1;
+        if count == 0 {
+            return;
+        }
+        state.under_way += 1;
+        let turn = Turn(Arc::clone(&lane));
+        lane.call_taker(&mut state);
+        (turn, batch)
+    };
+    let (requests, mut callers): (Vec<_>, Vec<_>) =
+        batch.into_iter().map(|one| (one.request, one.tell)).unzip();
+    let answers = tokio::select! {
+        answers = lane.sender.send(&requests) => answers,
+        () = all_gone(&mut callers) => return,
+    };
+    // First, so that whoever is woken finds the way free.
+    drop(turn);
+    match answers {
+        Ok(answers) => {
+            for (caller, answer) in callers.into_iter().zip(answers) {
+                let _ = caller.send(answer);
+            }
+        }
+        Err(error) => {
+            for caller in callers {
+                let _ = caller.send(Err(error.clone()));
+            }
+        }
+    }
+}
+
+async fn all_gone(callers: &mut [oneshot::Sender<Answer>]) {
+    for caller in callers {
+        caller.closed().await;
+    }
+}

@@ -1,0 +1,301 @@
+//! One connection, opened when it is needed and opened anew when it fails.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use lease_core::StoreError;
+use redis::{AsyncConnectionConfig, Client};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::errors::{self, Phase};
+use crate::wire::{Foreign, Wire};
+
+/// A request that its caller gave up after this long without any answer shows
+/// a connection that may be dead. Shorter waits are somebody's change of mind.
+const SILENCE: Duration = Duration::from_millis(50);
+
+/// A connection that failed younger than this counts as a failure to connect,
+/// so that one which is always cut at once is not reopened in a hurry.
+const YOUNG: Duration = Duration::from_secs(1);
+
+const FIRST_BACKOFF: Duration = Duration::from_millis(10);
+const MOST_BACKOFF: Duration = Duration::from_secs(1);
+
+/// Where connections come from.
+#[derive(Clone)]
+pub(crate) enum Origin {
+    Client {
+        client: Client,
+        connect_timeout: Duration,
+        response_timeout: Duration,
+    },
+    /// The caller's own; it reconnects itself, or does not.
+    Foreign(Arc<dyn Foreign>),
+}
+
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Client { .. } => "Client",
+            Self::Foreign(_) => "Foreign",
+        })
+    }
+}
+
+/// Belongs to one runtime: the connection's task dies with it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    us: Weak<Link>,
+    origin: Origin,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    Down { failures: u32 },
+    Connecting(watch::Receiver<Option<Result<Up, StoreError>>>),
+    Up(Up),
+}
+
+/// A connection that stood when we last looked.
+#[derive(Clone, Debug)]
+pub(crate) struct Up {
+    pub(crate) wire: Wire,
+    since: Instant,
+    /// Failures in a row before it stood.
+    failures: u32,
+    /// When it was last heard, in microseconds after `since`.
+    heard: Arc<AtomicU64>,
+}
+
+impl Up {
+    fn new(wire: Wire, failures: u32) -> Self {
+        Self {
+            wire,
+            since: Instant::now(),
+            failures,
+            heard: Arc::new(AtomicU64::new(0)),
+        }
+    }
+
+    pub(crate) fn heard_now(&self) {
+        self.heard
+            .fetch_max(self.micros(Instant::now()), Ordering::Relaxed);
+    }
+
+    fn silent_since(&self, then: Instant) -> bool {
+        self.heard.load(Ordering::Relaxed) < self.micros(then)
+    }
+
+    fn micros(&self, then: Instant) -> u64 {
+        let us = then.saturating_duration_since(self.since).as_micros();
+        u64::try_from(us).unwrap_or(u64::MAX)
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.heard, &other.heard)
+    }
+}
+
+impl Link {
+    pub(crate) fn new(origin: Origin) -> Arc<Self> {
+        Arc::new_cyclic(|us| Self {
+            us: Weak::clone(us),
+            origin,
+            state: Mutex::new(State::Down { failures: 0 }),
+        })
+    }
+
+    /// The connection, opened if there is none. Callers share one attempt, and
+    /// after failures an attempt begins with a pause.
+    ///
+    /// # Cancel safety
+    /// Safe: the attempt goes on for whoever comes next.
+    pub(crate) async fn connection(&self) -> Result<Up, StoreError> {
+        let mut attempt = {
+            let mut state = self.state();
+            match &*state {
+                State::Up(up) => return Ok(up.clone()),
+                State::Connecting(attempt) => attempt.clone(),
+                State::Down { failures } => {
+                    let failures = *failures;
+                    if let Origin::Foreign(connection) = &self.origin {
+                        let up = Up::new(Wire::Foreign(Arc::clone(connection)), 0);
+                        *state = State::Up(up.clone());
+                        return Ok(up);
+                    }
+                    let (tell, attempt) = watch::channel(None);
+                    *state = State::Connecting(attempt.clone());
+                    tokio::spawn(connect(
+                        Weak::clone(&self.us),
+                        self.origin.clone(),
+                        failures,
+                        tell,
+                    ));
+                    attempt
+                }
+            }
+        };
+        let outcome = attempt.wait_for(Option::is_some).await;
+        let outcome = outcome.ok().and_then(|told| told.clone());
+        match outcome {
+            Some(result) => result,
+            None => {
+                // Its task was dropped, with the runtime.
+                let mut state = self.state();
+                if matches!(&*state, State::Connecting(now) if now.same_channel(&attempt)) {
+                    *state = State::Down { failures: 0 };
+                }
+                Err(StoreError::unavailable(
+                    "the runtime ended while it was connecting to Redis; try again",
+                ))
+            }
+        }
+    }
+
+    /// Lets a connection go that failed.
+    pub(crate) fn retire(&self, failed: &Up) {
+        let mut state = self.state();
+        if let State::Up(up) = &*state
+            && up.is(failed)
+        {
+            let failures = if up.since.elapsed() < YOUNG {
+                up.failures.saturating_add(1)
+            } else {
+                0
+            };
+            *state = State::Down { failures };
+        }
+    }
+
+    /// Says that a request is under way, until the result is dropped.
+    pub(crate) fn ask<'a>(&'a self, up: &'a Up) -> Asking<'a> {
+        Asking {
+            link: self,
+            up,
+            sent: Instant::now(),
+            answered: false,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+/// A request under way.
+///
+/// Dropped without an answer after a while, it takes a silent connection with
+/// it: the path to the server may swallow everything, and nothing else would
+/// notice before TCP gives up, long after the leases are gone.
+#[derive(Debug)]
+pub(crate) struct Asking<'a> {
+    link: &'a Link,
+    up: &'a Up,
+    sent: Instant,
+    answered: bool,
+}
+
+impl Asking<'_> {
+    /// The server answered.
+    pub(crate) fn answered(mut self) {
+        self.answered = true;
+        self.up.heard_now();
+    }
+
+    /// The connection failed.
+    pub(crate) fn failed(mut self) {
+        self.answered = true;
+        self.link.retire(self.up);
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if !self.answered && self.sent.elapsed() >= SILENCE && self.up.silent_since(self.sent) {
+            self.link.retire(self.up);
+        }
+    }
+}
+
+async fn connect(
+    link: Weak<Link>,
+    origin: Origin,
+    failures: u32,
+    tell: watch::Sender<Option<Result<Up, StoreError>>>,
+) {
+    if failures > 0 {
+        tokio::time::sleep(backoff(failures)).await;
+    }
+    let result = match &origin {
+        Origin::Client {
+            client,
+            connect_timeout,
+            response_timeout,
+        } => open(client, *connect_timeout, *response_timeout).await,
+        Origin::Foreign(connection) => Ok(Wire::Foreign(Arc::clone(connection))),
+    };
+    let Some(link) = link.upgrade() else {
+        return;
+    };
+    let (outcome, state) = match result {
+        Ok(wire) => {
+            let up = Up::new(wire, failures);
+            (Ok(up.clone()), State::Up(up))
+        }
+        Err(error) => {
+            let failures = failures.saturating_add(1);
+            (Err(error), State::Down { failures })
+        }
+    };
+    *link.state() = state;
+    // Nobody may be waiting any more.
+    let _ = tell.send(Some(outcome));
+}
+
+async fn open(
+    client: &Client,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+) -> Result<Wire, StoreError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(connect_timeout))
+        .set_response_timeout(Some(response_timeout));
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    match connection.await {
+        Ok(connection) => Ok(Wire::Ours(connection)),
+        Err(error) => Err(errors::classify(
+            Phase::Unsent,
+            "cannot connect to Redis",
+            error,
+        )),
+    }
+}
+
+fn backoff(failures: u32) -> Duration {
+    let doublings = failures.saturating_sub(1).min(10);
+    let most = FIRST_BACKOFF
+        .saturating_mul(1 << doublings)
+        .min(MOST_BACKOFF);
+    most.mul_f64(rand::random_range(0.5..=1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_limit() {
+        for failures in 1..100 {
+            let pause = backoff(failures);
+            assert!(
+                pause >= FIRST_BACKOFF / 2 && pause <= MOST_BACKOFF,
+                "{pause:?}"
+            );
+        }
+        assert!(backoff(u32::MAX) >= MOST_BACKOFF / 2);
+    }
+}

@@ -1,0 +1,126 @@
+//! Every key, page by page, without blocking the server.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use futures_util::stream::{self, BoxStream, StreamExt};
+use lease_core::{Key, KeyState, StoreError};
+use redis::Value;
+
+use crate::errors::{self, Phase};
+use crate::lane::{Lane, MOST_IN_BATCH};
+use crate::names::Names;
+use crate::reply::odd;
+use crate::request::Request;
+
+type Item = Result<KeyState, StoreError>;
+
+struct Scan<F> {
+    lane: F,
+    names: Names,
+    pattern: String,
+    cursor: u64,
+    begun: bool,
+    ended: bool,
+    /// SCAN may give a name more than once.
+    seen: HashSet<Key>,
+    ready: VecDeque<Item>,
+}
+
+/// The states of the keys that start with `prefix`.
+pub(crate) fn stream<F>(lane: F, names: Names, prefix: &str) -> BoxStream<'static, Item>
+where
+    F: Fn() -> Result<Arc<Lane>, StoreError> + Send + 'static,
+{
+    let scan = Scan {
+        lane,
+        pattern: names.pattern(prefix),
+        names,
+        cursor: 0,
+        begun: false,
+        ended: false,
+        seen: HashSet::new(),
+        ready: VecDeque::new(),
+    };
+    stream::unfold(scan, |mut scan| async move {
+        let item = scan.next().await?;
+        Some((item, scan))
+    })
+    .boxed()
+}
+
+impl<F: Fn() -> Result<Arc<Lane>, StoreError>> Scan<F> {
+    async fn next(&mut self) -> Option<Item> {
+        loop {
+            if let Some(item) = self.ready.pop_front() {
+                return Some(item);
+            }
+            if self.ended || (self.begun && self.cursor == 0) {
+                return None;
+            }
+            self.begun = true;
+            if let Err(error) = self.page().await {
+                self.ended = true;
+                return Some(Err(error));
+            }
+        }
+    }
+
+    async fn page(&mut self) -> Result<(), StoreError> {
+        let lane = (self.lane)()?;
+        let keys = self.scan(&lane).await?;
+        for keys in keys.chunks(MOST_IN_BATCH) {
+            let requests: Vec<_> = keys
+                .iter()
+                .map(|key| Request::inspect(&self.names, key))
+                .collect();
+            let replies = lane.sender().send(&requests).await?;
+            for (key, reply) in keys.iter().zip(replies) {
+                match reply.and_then(|reply| reply.state(key)) {
+                    // It ended between the scan and the look.
+                    Ok(state) if state.high_water.is_none() => {}
+                    Ok(state) => self.ready.push_back(Ok(state)),
+                    // Something foreign at one name hides no other key.
+                    Err(error) => tracing::warn!(%key, %error, "skipped in a list"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn scan(&mut self, lane: &Lane) -> Result<Vec<Key>, StoreError> {
+        let mut command = redis::cmd("SCAN");
+        command.arg(self.cursor).arg("MATCH").arg(&self.pattern);
+        command.arg("COUNT").arg(500);
+        let link = lane.sender().link();
+        let up = link.connection().await?;
+        let asking = link.ask(&up);
+        let answer = match up.wire.send(&command).await {
+            Ok(answer) => {
+                asking.answered();
+                answer
+            }
+            Err(error) => {
+                if crate::script::spoils(&error) {
+                    asking.failed();
+                } else {
+                    asking.answered();
+                }
+                return Err(errors::classify(Phase::Unsent, "cannot list", error));
+            }
+        };
+        let (cursor, names) = match answer {
+            Value::Array(mut parts) if parts.len() == 2 => (parts.swap_remove(0), parts.pop()),
+            _ => return Err(odd()),
+        };
+        self.cursor = redis::from_redis_value(cursor).map_err(|_| odd())?;
+        let names: Vec<Vec<u8>> = names
+            .and_then(|names| redis::from_redis_value(names).ok())
+            .ok_or_else(odd)?;
+        Ok(names
+            .into_iter()
+            .filter_map(|name| self.names.key_of(std::str::from_utf8(&name).ok()?))
+            .filter(|key| self.seen.insert(key.clone()))
+            .collect())
+    }
+}

@@ -1,0 +1,191 @@
+//! What the script answers for one operation.
+
+use std::time::Duration;
+
+use lease_core::{
+    AcquireOutcome, Granted, Holder, Key, KeyState, Label, LostCause, RefusedReason,
+    ReleaseOutcome, RenewOutcome, StoreError, TakenOver, Token,
+};
+use redis::Value;
+
+use crate::errors;
+use crate::request::Request;
+
+/// The answer to one operation, not yet read.
+#[derive(Debug)]
+pub(crate) struct Reply(Vec<Value>);
+
+impl Reply {
+    /// The answers in the script's whole answer, in the order of the requests.
+    pub(crate) fn all(answer: Value, requests: usize) -> Result<Vec<Self>, StoreError> {
+        let Value::Array(answers) = answer else {
+            return Err(odd());
+        };
+        let replies: Option<Vec<_>> = answers
+            .into_iter()
+            .map(|one| match one {
+                Value::Array(fields) => Some(Self(fields)),
+                _ => None,
+            })
+            .collect();
+        replies.filter(|r| r.len() == requests).ok_or_else(odd)
+    }
+
+    pub(crate) fn acquired(&self) -> Result<AcquireOutcome, StoreError> {
+        Ok(match self.head("acquire")? {
+            0 => AcquireOutcome::Held(self.holder()?),
+            1 => AcquireOutcome::Granted(self.granted()?),
+            2 => AcquireOutcome::Refused(RefusedReason::BelowMark {
+                high_water: self.token(1)?,
+            }),
+            3 => AcquireOutcome::Refused(RefusedReason::Abandoned),
+            4 => AcquireOutcome::Refused(RefusedReason::Revoked),
+            5 => AcquireOutcome::Refused(RefusedReason::Quarantine {
+                remaining: self.micros(1)?,
+            }),
+            6 => AcquireOutcome::Refused(RefusedReason::TokensExhausted),
+            _ => return Err(odd()),
+        })
+    }
+
+    pub(crate) fn renewed(&self) -> Result<RenewOutcome, StoreError> {
+        match self.head("renew")? {
+            1 => Ok(RenewOutcome::Renewed),
+            0 => {
+                let cause = match self.text(1)? {
+                    "e" => LostCause::Expired,
+                    "t" => LostCause::TakenOver,
+                    "r" => LostCause::Released,
+                    "v" => LostCause::Revoked,
+                    _ => LostCause::Unknown,
+                };
+                Ok(RenewOutcome::Lost(cause))
+            }
+            _ => Err(odd()),
+        }
+    }
+
+    pub(crate) fn released(&self) -> Result<ReleaseOutcome, StoreError> {
+        match self.head("release")? {
+            1 => Ok(ReleaseOutcome::Released),
+            0 => Ok(ReleaseOutcome::NotHeld),
+            _ => Err(odd()),
+        }
+    }
+
+    pub(crate) fn abandoned(&self) -> Result<(), StoreError> {
+        self.head("abandon").map(drop)
+    }
+
+    pub(crate) fn fenced(&self) -> Result<Token, StoreError> {
+        self.head("fence")?;
+        self.token(0)
+    }
+
+    pub(crate) fn state(&self, key: &Key) -> Result<KeyState, StoreError> {
+        let mut state = KeyState {
+            key: key.clone(),
+            high_water: None,
+            holder: None,
+            blocked_for: None,
+        };
+        let form = self.head("inspect")?;
+        if form > 0 {
+            state.high_water = Some(self.token(1)?);
+        }
+        match form {
+            0 | 1 => {}
+            2 => state.blocked_for = Some(self.micros(2)?),
+            3 => {
+                state.holder = Some(Holder {
+                    token: self.token(2)?,
+                    age: self.micros(3)?,
+                    remaining: self.micros(4)?,
+                    label: self.label(5)?,
+                });
+            }
+            _ => return Err(odd()),
+        }
+        Ok(state)
+    }
+
+    /// Whether this answers an acquire with a grant.
+    pub(crate) fn is_grant(&self) -> bool {
+        matches!(self.0.first(), Some(Value::Int(1)))
+    }
+
+    /// Whether `request` took effect.
+    pub(crate) fn changed(&self, request: &Request) -> bool {
+        match self.0.first() {
+            Some(Value::Int(n)) if request.counts() => *n == 1,
+            Some(Value::Int(n)) => *n != -1 && request.must_last(),
+            _ => true,
+        }
+    }
+
+    fn holder(&self) -> Result<Holder, StoreError> {
+        Ok(Holder {
+            token: self.token(1)?,
+            age: self.micros(2)?,
+            remaining: self.micros(3)?,
+            label: self.label(4)?,
+        })
+    }
+
+    fn granted(&self) -> Result<Granted, StoreError> {
+        let mut granted = Granted::new(self.token(1)?);
+        if self.0.len() > 2 {
+            granted.taken_over = Some(TakenOver {
+                token: self.token(2)?,
+                label: self.label(3)?,
+            });
+        }
+        Ok(granted)
+    }
+
+    /// The first number, or the error that the script caught.
+    fn head(&self, doing: &str) -> Result<i64, StoreError> {
+        match self.number(0)? {
+            -1 => Err(errors::caught(doing, self.text(1)?)),
+            n => Ok(n),
+        }
+    }
+
+    fn number(&self, at: usize) -> Result<i64, StoreError> {
+        match self.0.get(at) {
+            Some(Value::Int(n)) => Ok(*n),
+            _ => Err(odd()),
+        }
+    }
+
+    fn token(&self, at: usize) -> Result<Token, StoreError> {
+        let n = u64::try_from(self.number(at)?).map_err(|_| odd())?;
+        Token::new(n).map_err(|_| odd())
+    }
+
+    fn micros(&self, at: usize) -> Result<Duration, StoreError> {
+        let n = u64::try_from(self.number(at)?).map_err(|_| odd())?;
+        Ok(Duration::from_micros(n))
+    }
+
+    fn text(&self, at: usize) -> Result<&str, StoreError> {
+        match self.0.get(at) {
+            Some(Value::BulkString(bytes)) => std::str::from_utf8(bytes).map_err(|_| odd()),
+            Some(Value::SimpleString(text)) => Ok(text),
+            _ => Err(odd()),
+        }
+    }
+
+    fn label(&self, at: usize) -> Result<Label, StoreError> {
+        // A label that some other program wrote is cut to what one may be.
+        Ok(Label::lossy(self.text(at)?))
+    }
+}
+
+/// The script ran, so its effect is there, whatever it was.
+pub(crate) fn odd() -> StoreError {
+    StoreError::unknown_outcome(
+        "the server's answer is not one that the lease script gives; check that no proxy or \
+         look-alike of Redis stands between",
+    )
+}

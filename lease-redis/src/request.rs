@@ -1,0 +1,124 @@
+//! What one operation asks the script for.
+
+use lease_core::{AcquireRequest, FenceWhen, Key, Owner, RenewRequest, Token, TokenRule};
+
+use crate::names::Names;
+
+/// One operation, ready to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    record: String,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Acquire(AcquireRequest),
+    Renew(RenewRequest),
+    Release(Owner, Token),
+    Abandon(Owner),
+    Fence(Token, FenceWhen),
+    Inspect,
+}
+
+impl Request {
+    pub(crate) fn acquire(names: &Names, request: &AcquireRequest) -> Self {
+        Self::new(names, &request.key, What::Acquire(request.clone()))
+    }
+
+    pub(crate) fn renew(names: &Names, request: &RenewRequest) -> Self {
+        Self::new(names, &request.key, What::Renew(request.clone()))
+    }
+
+    pub(crate) fn release(names: &Names, key: &Key, owner: Owner, token: Token) -> Self {
+        Self::new(names, key, What::Release(owner, token))
+    }
+
+    pub(crate) fn abandon(names: &Names, key: &Key, owner: Owner) -> Self {
+        Self::new(names, key, What::Abandon(owner))
+    }
+
+    pub(crate) fn fence(names: &Names, key: &Key, at_least: Token, when: FenceWhen) -> Self {
+        Self::new(names, key, What::Fence(at_least, when))
+    }
+
+    pub(crate) fn inspect(names: &Names, key: &Key) -> Self {
+        Self::new(names, key, What::Inspect)
+    }
+
+    fn new(names: &Names, key: &Key, what: What) -> Self {
+        Self {
+            record: names.record(key),
+            what,
+        }
+    }
+
+    /// The name of the key's record.
+    pub(crate) fn record(&self) -> &str {
+        &self.record
+    }
+
+    /// Gives up what this acquires, if it acquires.
+    pub(crate) fn to_abandon(&self) -> Option<Self> {
+        match &self.what {
+            What::Acquire(request) => Some(Self {
+                record: self.record.clone(),
+                what: What::Abandon(request.owner),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether losing this to a failover could harm: it grants, prolongs, or
+    /// raises a mark. A release that is lost waits out its TTL.
+    pub(crate) fn must_last(&self) -> bool {
+        matches!(
+            self.what,
+            What::Acquire(_) | What::Renew(_) | What::Fence(..)
+        )
+    }
+
+    /// Whether a first number of the answer that is 1 says that it took effect.
+    pub(crate) fn counts(&self) -> bool {
+        matches!(self.what, What::Acquire(_) | What::Renew(_))
+    }
+
+    /// Appends the operation's arguments; the script reads the same ones.
+    pub(crate) fn write_args(&self, command: &mut redis::Cmd) {
+        match &self.what {
+            What::Acquire(request) => {
+                let (rule, number) = match request.rule {
+                    TokenRule::Next { after } => ("n", after.map_or(0, Token::get)),
+                    TokenRule::Exactly(token) => ("e", token.get()),
+                };
+                command.arg("A");
+                command.arg(&request.owner.as_bytes()[..]);
+                command.arg(request.ttl.as_micros());
+                command.arg(rule);
+                command.arg(number);
+                command.arg(request.label.as_str());
+            }
+            What::Renew(request) => {
+                command.arg("R");
+                command.arg(&request.owner.as_bytes()[..]);
+                command.arg(request.token.get());
+                command.arg(request.ttl.as_micros());
+            }
+            What::Release(owner, token) => {
+                command.arg("L");
+                command.arg(&owner.as_bytes()[..]);
+                command.arg(token.get());
+            }
+            What::Abandon(owner) => {
+                command.arg("B").arg(&owner.as_bytes()[..]);
+            }
+            What::Fence(at_least, when) => {
+                command.arg("F").arg(at_least.get());
+                command.arg(u8::from(*when == FenceWhen::Immediately));
+            }
+            What::Inspect => {
+                command.arg("I");
+            }
+        }
+    }
+}
