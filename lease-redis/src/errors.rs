@@ -15,7 +15,7 @@ pub(crate) enum Phase {
 /// Puts a failure into the contract's words.
 pub(crate) fn classify(phase: Phase, doing: &str, error: RedisError) -> StoreError {
     let (kind, advice) = match server_code(&error) {
-        Some(code) => by_code(&code),
+        Some(code) => by_code(meant(&code, error.detail().unwrap_or_default())),
         None => by_driver(phase, &error),
     };
     StoreError::with_source(kind, format!("{doing}: {error}; {advice}"), error)
@@ -24,8 +24,8 @@ pub(crate) fn classify(phase: Phase, doing: &str, error: RedisError) -> StoreErr
 /// As [`classify`], for an error that a script caught: nothing of that
 /// operation took effect.
 pub(crate) fn caught(doing: &str, text: &str) -> StoreError {
-    let code = text.split_whitespace().next().unwrap_or_default();
-    let (kind, advice) = by_code(code);
+    let (code, words) = text.split_once(' ').unwrap_or((text, ""));
+    let (kind, advice) = by_code(meant(code, words));
     StoreError::new(kind, format!("{doing}: {text}; {advice}"))
 }
 
@@ -39,6 +39,14 @@ fn server_code(error: &RedisError) -> Option<String> {
         ErrorKind::AuthenticationFailed => Some("WRONGPASS".to_owned()),
         _ => None,
     }
+}
+
+/// Redis 7.0 has no code of its own for what the user of a script may not do.
+fn meant<'a>(code: &'a str, words: &str) -> &'a str {
+    if code == "ERR" && words.starts_with("The user executing the script can't") {
+        return "NOPERM";
+    }
+    code
 }
 
 /// An error reply: the request had no effect.

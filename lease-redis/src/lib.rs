@@ -5,6 +5,7 @@
 
 mod client;
 mod errors;
+mod gate;
 mod lane;
 mod link;
 mod list;
@@ -18,6 +19,7 @@ mod url;
 mod wake;
 mod wire;
 
+pub use gate::{ADMIT_LUA, FencedScript, RedisGate, ScriptError, stale_token};
 pub use options::RedisOptions;
 pub use redis;
 pub use store::RedisStore;

@@ -103,6 +103,14 @@ impl Names {
     }
 }
 
+impl Default for Names {
+    fn default() -> Self {
+        Self {
+            prefix: Self::DEFAULT_PREFIX.to_owned(),
+        }
+    }
+}
+
 fn push_encoded(name: &mut String, key: &str) {
     for part in key.split_inclusive(['%', '{', '}']) {
         let Some(plain) = part.strip_suffix(['%', '{', '}']) else {
