@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 mod client;
+mod doctor;
 mod errors;
 mod gate;
 mod lane;

@@ -63,6 +63,19 @@ impl Names {
         format!("{}:birth", self.prefix)
     }
 
+    /// A name among ours that stands for no key: `%` is never alone in one.
+    pub(crate) fn nobody(&self) -> String {
+        format!("{}:{{%}}", self.prefix)
+    }
+
+    /// A pattern for all of our names and channels, as rights are given.
+    pub(crate) fn everything(&self) -> String {
+        let mut pattern = String::new();
+        push_glob_escaped(&mut pattern, &self.prefix);
+        pattern.push_str(":*");
+        pattern
+    }
+
     /// The tombstone of `owner`, as the script spells it too.
     pub(crate) fn tombstone(&self, key: &Key, owner: Owner) -> String {
         format!("{}:{owner}", self.record(key))
@@ -100,14 +113,6 @@ impl Names {
         push_encoded(&mut name, key.as_str());
         name.push('}');
         name
-    }
-}
-
-impl Default for Names {
-    fn default() -> Self {
-        Self {
-            prefix: Self::DEFAULT_PREFIX.to_owned(),
-        }
     }
 }
 
@@ -177,6 +182,8 @@ mod tests {
         let key = Key::new("k").unwrap();
         assert_eq!(names().gate(&key), "p:gate:{k}");
         assert_eq!(names().birth(), "p:birth");
+        assert_eq!(names().key_of(&names().nobody()), None);
+        assert_eq!(Names::new("a*b").unwrap().everything(), "a\\*b:*");
         assert_eq!(
             names().tombstone(&key, Owner::from_bytes([0xab; 16])),
             format!("p:{{k}}:{}", "ab".repeat(16))

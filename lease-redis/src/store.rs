@@ -14,6 +14,7 @@ use redis::aio::ConnectionLike;
 use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 
+use crate::doctor::{self, Facts};
 use crate::lane::{Lane, MOST_IN_BATCH};
 use crate::link::{Link, Origin};
 use crate::list;
@@ -277,8 +278,18 @@ impl LeaseBackend for RedisStore {
     }
 
     async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {
-        let _ = ttl;
-        Ok(Diagnosis::default())
+        let options = &self.inner.options;
+        let facts = Facts {
+            ttl,
+            names: options.names.clone(),
+            quarantine: options.quarantine,
+            wait: options.wait.map(|wait| (wait.replicas, wait.within)),
+            durable: options.durable,
+            mark_retention: options.mark_retention,
+        };
+        let lanes = self.inner.lanes()?;
+        let mut up = lanes.plain.sender().link().connection().await?;
+        doctor::diagnose(&mut up.wire, &facts).await
     }
 }
 

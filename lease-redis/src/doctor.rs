@@ -1,0 +1,163 @@
+//! A look at the real server: what it does, and what follows for a lease.
+//!
+//! First everything is asked ([`Seen`]), then judged by functions without a
+//! connection. Nothing is written: even the probes of rights are requests that
+//! the server turns down for another reason when the right is there.
+
+mod ask;
+mod birth;
+mod clients;
+mod info;
+mod memory;
+mod persistence;
+mod replication;
+mod rights;
+mod server;
+mod settings;
+mod time;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use lease_core::{Diagnosis, Finding, Severity, StoreError, Ttl};
+use redis::aio::ConnectionLike;
+
+use crate::errors::{Phase, classify};
+use crate::names::Names;
+use ask::{Answer, ask};
+use birth::Birth;
+use info::Info;
+use rights::Rights;
+use settings::Settings;
+use time::{Clock, Latency};
+
+/// How the store is configured, for judging the server by it.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    /// The TTL in mind.
+    pub(crate) ttl: Ttl,
+    pub(crate) names: Names,
+    /// How long grants are refused after a restart.
+    pub(crate) quarantine: Option<Ttl>,
+    /// How many replicas a grant waits for, and for how long.
+    pub(crate) wait: Option<(u32, Duration)>,
+    /// Whether the user says that the server loses nothing in a restart.
+    pub(crate) durable: bool,
+    /// How long the mark of an idle key is kept.
+    pub(crate) mark_retention: Duration,
+}
+
+/// What the server said.
+#[derive(Debug)]
+struct Seen {
+    info: Answer<Info>,
+    settings: Settings,
+    birth: Answer<Birth>,
+    clock: Answer<Clock>,
+    latency: Latency,
+    rights: Rights,
+}
+
+/// Looks at the server behind `connection`.
+///
+/// # Errors
+/// Only a server that is out of reach: it does not answer, it still loads its
+/// data, a script keeps it busy, or it wants a password.
+///
+/// # Cancel safety
+/// Safe: nothing is written.
+pub(crate) async fn diagnose(
+    connection: &mut (impl ConnectionLike + Send),
+    facts: &Facts,
+) -> Result<Diagnosis, StoreError> {
+    let seen = Seen::look(connection, facts).await?;
+    Ok(Diagnosis {
+        findings: judge(&seen, facts),
+    })
+}
+
+impl Seen {
+    async fn look(
+        connection: &mut (impl ConnectionLike + Send),
+        facts: &Facts,
+    ) -> Result<Self, StoreError> {
+        reach(connection).await?;
+        let latency = Latency::measure(connection).await?;
+        let info = ask(connection, redis::cmd("INFO")).await?;
+        Ok(Self {
+            latency,
+            info: info.map(|text: String| Info::parse(&text)),
+            settings: Settings::read(connection).await?,
+            birth: Birth::read(connection, &facts.names).await?,
+            clock: Clock::read(connection).await?,
+            rights: Rights::probe(connection, facts).await?,
+        })
+    }
+}
+
+/// A server that answers nothing at all for now cannot be looked at. One that
+/// refuses a PING for another reason (a disk that fails, a right) can.
+async fn reach(connection: &mut (impl ConnectionLike + Send)) -> Result<(), StoreError> {
+    let ping = redis::cmd("PING");
+    match ping.query_async::<redis::Value>(connection).await {
+        Ok(_) => Ok(()),
+        Err(error) => match error.code() {
+            Some("NOAUTH" | "WRONGPASS" | "LOADING" | "BUSY") | None => {
+                Err(classify(Phase::Unsent, "Redis does not answer", error))
+            }
+            Some(_) => Ok(()),
+        },
+    }
+}
+
+fn judge(seen: &Seen, facts: &Facts) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match &seen.info {
+        Ok(info) => {
+            findings.extend(server::judge(info));
+            findings.extend(persistence::judge(info, &seen.settings, facts));
+            findings.extend(birth::judge(&seen.birth, &seen.clock, info, facts));
+            findings.extend(memory::judge(info));
+            findings.extend(replication::judge(info, &seen.settings, facts));
+        }
+        Err(refusal) => findings.push(unknown(
+            "INFO (version, persistence, memory, replication)",
+            "what a restart, a full memory or a failover does to grants depends on them",
+            refusal,
+        )),
+    }
+    findings.extend(seen.settings.judge());
+    let info = seen.info.as_ref().ok();
+    findings.extend(clients::judge(info, &seen.settings, facts));
+    findings.extend(seen.rights.judge(&seen.settings, facts));
+    findings.extend(time::scripts(&seen.settings, facts));
+    findings.push(time::clock(&seen.clock));
+    findings.push(seen.latency.judge(facts));
+    findings
+}
+
+fn healthy(what: impl Into<String>, why: impl Into<String>) -> Finding {
+    Finding::new(Severity::Healthy, what, why)
+}
+
+fn note(what: impl Into<String>, why: impl Into<String>) -> Finding {
+    Finding::new(Severity::Note, what, why)
+}
+
+fn warning(what: impl Into<String>, why: impl Into<String>) -> Finding {
+    Finding::new(Severity::Warning, what, why)
+}
+
+fn critical(what: impl Into<String>, why: impl Into<String>) -> Finding {
+    Finding::new(Severity::Critical, what, why)
+}
+
+fn unknown(what: &str, why: impl Into<String>, reason: impl Display) -> Finding {
+    note(format!("{what}: could not be found out ({reason})"), why)
+}
+
+/// The server says nothing of it: another version, or another make of server.
+const SILENT: &str = "the server does not say";

@@ -1,0 +1,180 @@
+//! What the store itself has noted about the server: the birth marker.
+
+use std::time::Duration;
+
+use lease_core::{Finding, StoreError};
+use redis::aio::ConnectionLike;
+
+use super::ask::{Answer, Refusal, ask};
+use super::info::Info;
+use super::time::Clock;
+use super::{Facts, critical, healthy, note, unknown, warning};
+use crate::names::Names;
+
+/// Marks of keys that were used in the last day must not be forgotten lightly.
+const SHORT_RETENTION: Duration = Duration::from_secs(60 * 60);
+
+/// The marker, as far as it can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Birth {
+    /// There is none: nothing was granted here yet.
+    None,
+    /// `B1 run since first`, times in microseconds since the Unix epoch.
+    Marker {
+        /// The server's run when the marker was last written, or 0.
+        run: String,
+        /// When that run was first seen.
+        since_us: i64,
+        /// When the store was first used.
+        first_us: i64,
+    },
+    /// Something else.
+    Foreign,
+}
+
+impl Birth {
+    pub(super) async fn read(
+        connection: &mut (impl ConnectionLike + Send),
+        names: &Names,
+    ) -> Result<Answer<Self>, StoreError> {
+        let mut command = redis::cmd("GET");
+        command.arg(names.birth());
+        Ok(match ask::<Option<String>>(connection, command).await? {
+            Ok(None) => Ok(Self::None),
+            Ok(Some(text)) => Ok(Self::parse(&text)),
+            Err(Refusal::Error(code)) if code == "WRONGTYPE" => Ok(Self::Foreign),
+            Err(Refusal::Odd) => Ok(Self::Foreign),
+            Err(refusal) => Err(refusal),
+        })
+    }
+
+    fn parse(text: &str) -> Self {
+        let words: Vec<&str> = text.split(' ').collect();
+        let ["B1", run, since, first] = words[..] else {
+            return Self::Foreign;
+        };
+        match (since.parse(), first.parse()) {
+            (Ok(since_us), Ok(first_us)) => Self::Marker {
+                run: run.to_owned(),
+                since_us,
+                first_us,
+            },
+            _ => Self::Foreign,
+        }
+    }
+}
+
+pub(super) fn judge(
+    birth: &Answer<Birth>,
+    clock: &Answer<Clock>,
+    info: &Info,
+    facts: &Facts,
+) -> Vec<Finding> {
+    let mut findings = vec![marks(facts)];
+    let why = "it tells a restart of the server and how old the store is";
+    let (run, since_us, first_us) = match birth {
+        Err(refusal) => {
+            findings.push(unknown("birth marker", why, refusal));
+            return findings;
+        }
+        Ok(Birth::None) => {
+            findings.push(healthy(
+                "birth marker: none yet",
+                "no key was used here before",
+            ));
+            return findings;
+        }
+        Ok(Birth::Foreign) => {
+            let what = format!(
+                "birth marker: {:?} holds something else",
+                facts.names.birth()
+            );
+            let why = "the store did not write it and refuses to grant keys while it stands";
+            findings.push(
+                critical(what, why).advice("remove it, or give leases a prefix of their own"),
+            );
+            return findings;
+        }
+        Ok(Birth::Marker {
+            run,
+            since_us,
+            first_us,
+        }) => (run, *since_us, *first_us),
+    };
+    let Ok(clock) = clock else { return findings };
+    let now_us = clock.server_us;
+    if first_us.max(since_us) > now_us {
+        let what = "clock: the server's is behind what it was when the store was used before";
+        let why = "it has stepped back: tokens go on above the marks that are kept, and may fall \
+                   where a mark was forgotten or lost";
+        findings.push(warning(what, why).advice("set the server's clock right"));
+        return findings;
+    }
+    if let Some(quarantine) = facts.quarantine {
+        findings.push(quarantined(run, since_us, now_us, quarantine.get(), info));
+    } else {
+        findings.push(healthy("birth marker: the store's own", why));
+    }
+    findings
+}
+
+fn quarantined(
+    run: &str,
+    since_us: i64,
+    now_us: i64,
+    quarantine: Duration,
+    info: &Info,
+) -> Finding {
+    let why = "grants from before the server's last start may be forgotten";
+    let Some(current) = info.text("run_id") else {
+        return unknown("quarantine", why, super::SILENT);
+    };
+    if run != current {
+        let what = "quarantine: it begins with the next acquire";
+        return note(what, why).advice("wait for its end; nothing needs to be done");
+    }
+    let passed = Duration::from_micros(u64::try_from(now_us.saturating_sub(since_us)).unwrap_or(0));
+    match quarantine.checked_sub(passed) {
+        Some(left) if !left.is_zero() => {
+            let what = format!("quarantine: grants are refused for another {left:.0?}");
+            note(what, why).advice("wait for its end; nothing needs to be done")
+        }
+        _ => healthy("quarantine: it is over since the server's last start", why),
+    }
+}
+
+fn marks(facts: &Facts) -> Finding {
+    let what = format!("mark_retention: {:?}", facts.mark_retention);
+    let why = "the mark of an idle key is kept for so long; after that only the server's clock \
+               keeps its tokens rising, which holds unless the clock steps back by more";
+    if facts.mark_retention < SHORT_RETENTION {
+        note(what, why).advice("keep it for a day, unless keys are many and never used again")
+    } else {
+        healthy(what, why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_stores_own_marker_is_read() {
+        let marker = Birth::Marker {
+            run: "ab0".to_owned(),
+            since_us: 5,
+            first_us: 3,
+        };
+        assert_eq!(Birth::parse("B1 ab0 5 3"), marker);
+        for odd in [
+            "",
+            "B2 a 5 3",
+            "B1 a 5",
+            "B1 a 5 3 4",
+            "B1 a x 3",
+            "B1 a 5 1e400",
+        ] {
+            assert_eq!(Birth::parse(odd), Birth::Foreign, "{odd}");
+        }
+    }
+}
