@@ -65,6 +65,13 @@ fn probes(facts: &Facts) -> Vec<(&'static str, Cmd, Severity, &'static str)> {
             Critical,
             nothing,
         ),
+        // Nothing at the start of nothing: makes no key.
+        (
+            "SETRANGE",
+            command(&["SETRANGE", &name, "0", ""]),
+            Critical,
+            "nothing can be released",
+        ),
         (
             "PTTL",
             command(&["PTTL", &name]),
