@@ -94,8 +94,10 @@
 //!
 //! # A server for each test
 //! The cargo feature `servers` brings `servers`: real servers that a test
-//! starts, kills, pauses and restarts, with or without their data. They are
-//! for any test, of this suite or not.
+//! starts, kills, pauses and restarts, with or without their data. The feature
+//! `proxy`, which is in it, brings `proxy`: a network between a client and any
+//! server that delays, cuts, loses replies and goes silent when a test says so.
+//! Both are for any test, of this suite or not.
 //!
 //! # What it does not test
 //! * Lost data, a failover, a partition, a cut connection or a step of the
@@ -132,6 +134,10 @@ mod failure;
 mod fixture;
 mod harness;
 mod history;
+#[cfg(all(unix, feature = "proxy"))]
+mod ports;
+#[cfg(all(unix, feature = "proxy"))]
+pub mod proxy;
 mod report;
 mod runner;
 #[cfg(all(unix, feature = "servers"))]

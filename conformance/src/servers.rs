@@ -32,7 +32,6 @@
 pub mod redis;
 
 mod error;
-mod ports;
 mod process;
 mod tls;
 

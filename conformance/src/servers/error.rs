@@ -26,12 +26,6 @@ pub enum ServerError {
         /// The end of the log.
         log: String,
     },
-    /// No port was free after many tries.
-    #[error("no free port after {tries} tries; too many servers on this machine?")]
-    NoPort {
-        /// How many were tried.
-        tries: usize,
-    },
     /// The server was killed or stopped, and not started again.
     #[error("the server is not running; call `start` first")]
     NotRunning,

@@ -23,11 +23,12 @@ pub use config::{Persistence, RedisBuilder};
 pub use reply::Reply;
 pub use url::RedisUrl;
 
-use super::ports::PortClaim;
 use super::process::{Process, find};
 use super::tls::TlsFiles;
 use config::{ADMIN, DefaultUser, Layout};
 use url::Place;
+
+use crate::ports::PortClaim;
 
 /// For a start, a stop, or a link to a primary: far more than it takes on a
 /// busy machine.
@@ -89,13 +90,13 @@ impl RedisServer {
             place,
             admin_password: password()?,
             state: Mutex::default(),
-            port: PortClaim::new()?,
+            port: claim()?,
             folder,
         };
         for _ in 1..PORTS {
             match server.start() {
                 Err(ServerError::Start { log, .. }) if log.contains("Address already in use") => {
-                    server.port = PortClaim::new()?;
+                    server.port = claim()?;
                 }
                 other => return other.map(|()| server),
             }
@@ -361,6 +362,10 @@ impl State {
 #[derive(Debug)]
 pub struct RedisBackup {
     folder: TempDir,
+}
+
+fn claim() -> Result<PortClaim, ServerError> {
+    PortClaim::new().map_err(|e| ServerError::io("claim a port", e))
 }
 
 /// Nobody else's: a client must not connect by luck.

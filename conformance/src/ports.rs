@@ -1,10 +1,9 @@
-//! Ports for servers that come and go.
+//! Ports for servers and proxies that come and go.
 
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
-
-use super::ServerError;
 
 /// Below the ports that systems hand out by themselves, so that a port does not
 /// go to somebody's outgoing connection while its server is down.
@@ -23,27 +22,25 @@ pub(crate) struct PortClaim {
 
 impl PortClaim {
     /// Claims a port on which nobody listens now.
-    pub(crate) fn new() -> Result<Self, ServerError> {
+    pub(crate) fn new() -> io::Result<Self> {
         let folder = folder();
-        std::fs::create_dir_all(&folder)
-            .map_err(|e| ServerError::io(format!("make {}", folder.display()), e))?;
+        std::fs::create_dir_all(&folder)?;
         for _ in 0..TRIES {
-            let random = getrandom::u32()
-                .map_err(|e| ServerError::io("draw a port", std::io::Error::from(e)))?;
+            let random = getrandom::u32()?;
             let port = FIRST + (random % u32::from(LAST - FIRST)) as u16;
-            let path = folder.join(port.to_string());
             let lock = OpenOptions::new()
                 .create(true)
                 .truncate(false)
                 .write(true)
-                .open(&path)
-                .map_err(|e| ServerError::io(format!("open {}", path.display()), e))?;
+                .open(folder.join(port.to_string()))?;
             let ours = lock.try_lock().is_ok();
             if ours && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
                 return Ok(Self { port, _lock: lock });
             }
         }
-        Err(ServerError::NoPort { tries: TRIES })
+        Err(io::Error::other(format!(
+            "no free port after {TRIES} tries; are there too many servers on this machine?"
+        )))
     }
 
     pub(crate) fn port(&self) -> u16 {
