@@ -405,6 +405,18 @@ async fn dropping_it_cuts_everything() {
     TcpStream::connect(address).await.unwrap_err();
 }
 
+/// The driver gives up after half a second by itself; a busy machine may not
+/// have begun by then.
+async fn connected(server: &RedisServer, proxy: &FaultProxy) -> redis::aio::MultiplexedConnection {
+    let url = server.url().through(proxy.address()).to_string();
+    let patient = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    let client = redis::Client::open(url).unwrap();
+    let connection = client.get_multiplexed_async_connection_with_config(&patient);
+    connection.await.unwrap()
+}
+
 #[tokio::test]
 async fn redis_did_what_a_lost_reply_would_have_told() {
     let server = RedisServer::builder().start().unwrap();
@@ -412,9 +424,7 @@ async fn redis_did_what_a_lost_reply_would_have_told() {
         FaultProxy::start(server.address()).unwrap(),
         FaultProxy::start(server.socket()).unwrap(),
     ] {
-        let url = server.url().through(proxy.address()).to_string();
-        let client = redis::Client::open(url).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut connection = connected(&server, &proxy).await;
         let lost = proxy.lose_reply(Then::Cut, On::Any);
         let mut add = redis::cmd("INCR");
         add.arg("count");
@@ -432,9 +442,7 @@ async fn redis_did_what_a_lost_reply_would_have_told() {
 async fn a_pipeline_to_redis_takes_one_delay() {
     let server = RedisServer::builder().start().unwrap();
     let proxy = FaultProxy::start(server.address()).unwrap();
-    let url = server.url().through(proxy.address()).to_string();
-    let client = redis::Client::open(url).unwrap();
-    let connection = client.get_multiplexed_async_connection().await.unwrap();
+    let connection = connected(&server, &proxy).await;
     let delay = Duration::from_millis(20);
     proxy.delay(delay, delay);
     let begin = Instant::now();

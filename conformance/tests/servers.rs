@@ -173,8 +173,18 @@ fn settings_reach_the_server() {
     assert!(!has(&server, "flushed"));
 }
 
+/// The driver gives up after half a second by itself; a busy machine may not
+/// have begun by then.
+fn patient() -> redis::AsyncConnectionConfig {
+    redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE))
+}
+
 async fn ping(client: redis::Client) -> Result<String, redis::RedisError> {
-    let mut connection = client.get_multiplexed_async_connection().await?;
+    let mut connection = client
+        .get_multiplexed_async_connection_with_config(&patient())
+        .await?;
     redis::cmd("PING").query_async(&mut connection).await
 }
 
@@ -232,7 +242,10 @@ async fn users_and_passwords_are_asked_for() {
         ping_url(url.anonymous()).await.unwrap_err();
     }
     let client = redis::Client::open(server.url().user("app", "secret").to_string()).unwrap();
-    let mut app = client.get_multiplexed_async_connection().await.unwrap();
+    let mut app = client
+        .get_multiplexed_async_connection_with_config(&patient())
+        .await
+        .unwrap();
     let mut get = redis::cmd("GET");
     get.arg("leases:a")
         .query_async::<Option<String>>(&mut app)
