@@ -39,12 +39,16 @@ pub(crate) enum Need {
     LastingTombstones,
     ExclusionSurvivesRestart,
     TokensSurviveRestart,
+    ExclusionSurvivesDataLoss,
+    TokensSurviveDataLossItself,
+    Pause,
+    Network,
+    Spoiling,
+    SpoiledListing,
     /// No hook can show these: such a case stands for the claim and never runs.
     ReachBeyondProcess,
-    ExclusionSurvivesDataLoss,
     ExclusionSurvivesFailover,
     ExclusionSurvivesClockStep,
-    TokensSurviveDataLossItself,
     TokensSurviveFailover,
     TokensSurviveClockStep,
     FifoWaiters,
@@ -55,12 +59,24 @@ pub(crate) enum Need {
 pub(crate) const NOT_SHOWN: &str =
     "claimed, and not shown by this suite (the fixture has no hook for it)";
 
+const NO_SPOILING: &str = "the fixture cannot put foreign values into the store";
+
 /// The facts that decide which cases apply.
 #[derive(Clone, Debug)]
 pub(crate) struct Claims {
     guarantees: Guarantees,
     tombstone_retention: Option<Duration>,
+    hooks: Hooks,
+}
+
+/// Which hooks the fixture offers.
+#[derive(Clone, Copy, Debug)]
+struct Hooks {
     restart: bool,
+    lose_data: bool,
+    pause: bool,
+    network: bool,
+    spoiling: bool,
 }
 
 impl Claims {
@@ -68,7 +84,13 @@ impl Claims {
         Self {
             guarantees,
             tombstone_retention: store.tombstone_retention(),
-            restart: store.restart().is_some(),
+            hooks: Hooks {
+                restart: store.restart().is_some(),
+                lose_data: store.lose_data().is_some(),
+                pause: store.pause().is_some(),
+                network: store.network().is_some(),
+                spoiling: store.spoiling().is_some(),
+            },
         }
     }
 
@@ -113,6 +135,14 @@ impl Claims {
                 self.tombstone_retention.is_none(),
                 "the fixture has a short tombstone retention, which has its own case",
             ),
+            Need::Pause => (self.hooks.pause, "the fixture cannot pause the store"),
+            Need::Network => (
+                self.hooks.network,
+                "the fixture has no hands on the network",
+            ),
+            Need::Spoiling => (self.hooks.spoiling, NO_SPOILING),
+            Need::SpoiledListing if !self.hooks.spoiling => (false, NO_SPOILING),
+            Need::SpoiledListing => (claims.listing, "not claimed: listing"),
             _ => (true, ""),
         };
         (!holds).then_some(CaseResult::NotClaimed(reason))
@@ -123,19 +153,22 @@ impl Claims {
     fn beyond_the_suite(&self, need: Need) -> Option<(bool, &'static str)> {
         let claims = &self.guarantees;
         let (exclusion, tokens) = (claims.exclusion_survives, claims.tokens_survive);
+        let Hooks {
+            restart, lose_data, ..
+        } = self.hooks;
         Some(match need {
-            Need::ExclusionSurvivesRestart if !self.restart || !exclusion.restart => (
+            Need::ExclusionSurvivesRestart if !restart || !exclusion.restart => (
                 exclusion.restart,
                 "not claimed: exclusion survives a restart",
             ),
-            Need::TokensSurviveRestart if !self.restart || !tokens.restart => {
+            Need::TokensSurviveRestart if !restart || !tokens.restart => {
                 (tokens.restart, "not claimed: tokens survive a restart")
             }
             Need::ReachBeyondProcess => (
                 claims.exclusion != Exclusion::Process,
                 "not claimed: exclusion beyond one process",
             ),
-            Need::ExclusionSurvivesDataLoss => (
+            Need::ExclusionSurvivesDataLoss if !lose_data || !exclusion.data_loss => (
                 exclusion.data_loss,
                 "not claimed: exclusion survives data loss",
             ),
@@ -147,7 +180,7 @@ impl Claims {
                 exclusion.clock_step,
                 "not claimed: exclusion survives a clock step",
             ),
-            Need::TokensSurviveDataLossItself => {
+            Need::TokensSurviveDataLossItself if !lose_data || !tokens.data_loss => {
                 (tokens.data_loss, "not claimed: tokens survive data loss")
             }
             Need::TokensSurviveFailover => {

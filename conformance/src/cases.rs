@@ -4,14 +4,18 @@ mod abandon;
 mod acquire;
 mod claims;
 mod contention;
+mod data_loss;
 mod errors;
 mod exclusion;
 mod expiry;
 mod fence;
 mod fence_blocking;
+mod foreign;
 mod keys;
 mod late;
 mod listing;
+mod network;
+mod pause;
 mod release;
 mod renew;
 mod renew_many;
@@ -37,9 +41,12 @@ pub(crate) fn all() -> Vec<Case> {
         expiry::cases(),
         fence::cases(),
         fence_blocking::cases(),
+        foreign::cases(),
         keys::cases(),
         late::cases(),
         listing::cases(),
+        network::cases(),
+        pause::cases(),
         release::cases(),
         renew::cases(),
         renew_many::cases(),

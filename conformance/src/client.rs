@@ -59,6 +59,11 @@ impl Client {
         self.backend.as_ref()
     }
 
+    /// For a holder's side on top of it.
+    pub(crate) fn shared(&self) -> Arc<dyn LeaseBackend> {
+        Arc::clone(&self.backend)
+    }
+
     pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Outcome<AcquireOutcome> {
         healthy("acquire", self.backend.acquire(request).await)
     }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use lease_core::{Guarantees, Key, Label, Owner, Ttl};
+use lease_core::{Guarantees, Key, Label, Owner, StoreError, Ttl};
 use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::failure::{Failure, Outcome, check};
-use crate::fixture::{Fixture, Store};
+use crate::fixture::{Fixture, FixtureError, Store};
 
 /// Far longer than any case takes: what must not expire meanwhile.
 const LONG: Duration = Duration::from_secs(300);
@@ -126,6 +126,37 @@ impl Ctx {
             tokio::time::sleep(LOOK).await;
         }
     }
+}
+
+/// Asks again until there is an answer, as callers do after a failure that may
+/// be over: a client may need more than one try to connect again.
+pub(crate) async fn persist<T, F>(what: &str, mut call: impl FnMut() -> F) -> Outcome<T>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        match tokio::time::timeout_at(give_up, call()).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(e)) => check(
+                e.is_transient() && Instant::now() < give_up,
+                format!("{what}: after transient errors, an answer within {PATIENCE:?}"),
+                e,
+            )?,
+            Err(_) => {
+                return Err(Failure::says(
+                    format!("{what}: an answer within {PATIENCE:?}"),
+                    "none: the client hangs",
+                ));
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// What a hook of the fixture did.
+pub(crate) fn hooked<T>(what: &str, done: Result<T, FixtureError>) -> Outcome<T> {
+    done.map_err(|e| Failure::says(format!("the fixture {what}"), e.to_string()))
 }
 
 /// How long to wait for what must come.

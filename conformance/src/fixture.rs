@@ -10,6 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lease_core::LeaseBackend;
 
+use crate::hooks::{LoseData, Network, Pause, Restart, Spoiling};
+
 /// Whatever kept a fixture from doing its part.
 pub type FixtureError = Box<dyn StdError + Send + Sync>;
 
@@ -36,6 +38,10 @@ pub trait Fixture: Send + Sync + 'static {
 /// The hooks declare what can be done to this store beyond the contract's own
 /// operations. A case that needs a hook which is not there is shown as ignored
 /// with that reason.
+///
+/// What a hook does must reach this store alone. Where all stores of a fixture
+/// live on one server, only the network and foreign values can be this store's
+/// own; the others need a fixture that opens a server for each case.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// A new client, as independent of the others as two processes would be: its
@@ -54,26 +60,38 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
-    /// Restarts the store **with its data**, if the fixture can do that.
-    /// Defaults to `None`.
+    /// Crashes the store and starts it again **with its data**, if the fixture
+    /// can do that. Defaults to `None`.
     fn restart(&self) -> Option<&dyn Restart> {
+        None
+    }
+
+    /// Takes the store's data away, if the fixture can do that. Defaults to
+    /// `None`.
+    fn lose_data(&self) -> Option<&dyn LoseData> {
+        None
+    }
+
+    /// Makes the store stand still for a while, if the fixture can do that.
+    /// Defaults to `None`.
+    fn pause(&self) -> Option<&dyn Pause> {
+        None
+    }
+
+    /// Cuts clients off, if the fixture can do that. Defaults to `None`.
+    fn network(&self) -> Option<&dyn Network> {
+        None
+    }
+
+    /// Puts foreign values where the store keeps its keys, if the fixture can
+    /// do that. Defaults to `None`.
+    fn spoiling(&self) -> Option<&dyn Spoiling> {
         None
     }
 
     /// Cleans up after the case; not called when the case panicked or hung.
     /// Defaults to nothing.
     async fn close(self: Box<Self>) {}
-}
-
-/// Stops a store and starts it again with the data that it kept.
-#[async_trait]
-pub trait Restart: Send + Sync {
-    /// Returns once the store answers again. Clients that were opened before it
-    /// must go on working; they may reconnect.
-    ///
-    /// # Errors
-    /// What kept it from coming back; the case fails with it.
-    async fn restart(&self) -> Result<(), FixtureError>;
 }
 
 /// A fixture from two closures: `open` makes a store, and what it returns makes

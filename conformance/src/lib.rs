@@ -65,7 +65,8 @@
 //! * **ignored**, with its reason in brackets: the store does not claim what
 //!   the case is about ([`Guarantees`](lease_core::Guarantees)), or the fixture
 //!   does not offer the hook that it needs ([`Store::restart`],
-//!   [`Store::tombstone_retention`]). It says nothing about the store. A store
+//!   [`Store::lose_data`], [`Store::pause`], [`Store::network`],
+//!   [`Store::spoiling`], [`Store::tombstone_retention`]). It says nothing about the store. A store
 //!   that claims less is honest; one that claims more fails, where a case can
 //!   show it.
 //! * **ignored**, as *claimed, and not shown by this suite (the fixture has no
@@ -86,6 +87,7 @@
 //! | `exclusion` | races, and histories of concurrent clients judged by a checker |
 //! | `keys`, `listing`, `wake_up` | bytes of keys, pages, hints |
 //! | `claims`, `errors`, `restart` | that what the store says of itself is so |
+//! | `pause`, `network`, `foreign` | what holders see of a store that stands still, connections that are cut, values that are not ours |
 //!
 //! Broken stores ship with the suite (`tests/broken_stores`): each leaves one
 //! rule out, and a test shows at which case the suite catches it. So do correct
@@ -100,16 +102,17 @@
 //! Both are for any test, of this suite or not.
 //!
 //! # What it does not test
-//! * Lost data, a failover, a partition, a cut connection or a step of the
-//!   store's clock: these need hands on a server. What a store claims to
-//!   survive of them is only checked for consistency here, and shown as such;
-//!   [`Store::restart`] is the hook for a restart.
+//! * A failover, or a step of the store's clock: these need hands on more than
+//!   one server. What a store claims to survive of them is only checked for
+//!   consistency here, and shown as such. For a restart, lost data, a pause and
+//!   a cut connection there are hooks in [`Store`].
 //! * Exclusion beyond one process (among hosts, by replication, a quorum or
 //!   consensus): all clients of the fixture live in the test's own process.
 //! * What frees a crashed holder's key other than its TTL: nobody loses a
 //!   session here, so a claimed grace is not waited out.
 //! * The quarantine after an empty start: that it is kept, how long, and that
-//!   it ends. Only the restart cases take it for an answer.
+//!   it ends. Only the cases of a restart and of lost data take it for an
+//!   answer.
 //! * A TTL to its end beyond a few seconds; longer ones are judged by the remaining
 //!   time that the store tells.
 //! * That a tombstone lasts the ten minutes of the contract: without a short
@@ -119,7 +122,8 @@
 //! * That one operation is one round trip, and how fast it is.
 //! * The order in which waiters are served, claimed or not.
 //! * The holder's side (deadlines, renewal, loss), which is the same for every
-//!   store and tested where it lives.
+//!   store and tested where it lives. Only `pause` goes through it: what a store
+//!   does there could hold a holder up.
 //! * A race that did not happen in this run: `exclusion` samples schedules. Its
 //!   seed, which a failure prints, repeats the workers' choices but not the
 //!   schedule.
@@ -134,6 +138,7 @@ mod failure;
 mod fixture;
 mod harness;
 mod history;
+mod hooks;
 #[cfg(all(unix, feature = "proxy"))]
 mod ports;
 #[cfg(all(unix, feature = "proxy"))]
@@ -143,8 +148,9 @@ mod runner;
 #[cfg(all(unix, feature = "servers"))]
 pub mod servers;
 
-pub use fixture::{Fixture, FixtureError, Restart, Store, fixture_fn};
+pub use fixture::{Fixture, FixtureError, Store, fixture_fn};
 pub use harness::{main, run};
+pub use hooks::{LoseData, Network, Pause, Restart, Spoil, Spoiling};
 pub use libtest_mimic::{Arguments, Conclusion};
 pub use report::{Report, case_names, check, check_only};
 pub use runner::CaseResult;

@@ -49,6 +49,7 @@
 mod engine;
 mod fault;
 mod flow;
+mod hooks;
 mod socket;
 mod thread;
 

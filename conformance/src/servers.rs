@@ -23,6 +23,64 @@
 //! with it; only the folder in the system's temporary folder remains. (On other
 //! systems than Linux the server remains, too.)
 //!
+//! # In a fixture of the suite
+//! A [`RedisServer`](redis::RedisServer) is itself the hook for a restart, for
+//! lost data and for a pause, and a [`FaultProxy`](crate::proxy::FaultProxy) the
+//! one for a network:
+//!
+//! ```
+//! # use std::sync::Arc;
+//! use lease_conformance::proxy::FaultProxy;
+//! use lease_conformance::servers::redis::{Persistence, RedisServer};
+//! use lease_conformance::{Fixture, FixtureError, LoseData, Network, Pause, Restart, Store};
+//! # use lease_core::{LeaseBackend, MemoryStore};
+//!
+//! struct OwnServers;
+//!
+//! #[async_trait::async_trait]
+//! impl Fixture for OwnServers {
+//!     async fn open(&self) -> Result<Box<dyn Store>, FixtureError> {
+//!         let server = RedisServer::builder()
+//!             .persistence(Persistence::AofAlways)
+//!             .start()?;
+//!         let proxy = FaultProxy::start(server.address())?;
+//!         Ok(Box::new(OwnServer { server, proxy }))
+//!     }
+//! }
+//!
+//! struct OwnServer {
+//!     server: RedisServer,
+//!     proxy: FaultProxy,
+//! }
+//!
+//! #[async_trait::async_trait]
+//! impl Store for OwnServer {
+//!     async fn client(&self) -> Result<Arc<dyn LeaseBackend>, FixtureError> {
+//!         let url = self.server.url().through(self.proxy.address()).to_string();
+//!         # let _ = url;
+//!         # Ok(Arc::new(MemoryStore::new()))
+//!         // … connect your backend to it.
+//!     }
+//!
+//!     fn restart(&self) -> Option<&dyn Restart> {
+//!         Some(&self.server)
+//!     }
+//!
+//!     fn lose_data(&self) -> Option<&dyn LoseData> {
+//!         Some(&self.server)
+//!     }
+//!
+//!     fn pause(&self) -> Option<&dyn Pause> {
+//!         Some(&self.server)
+//!     }
+//!
+//!     fn network(&self) -> Option<&dyn Network> {
+//!         Some(&self.proxy)
+//!     }
+//! }
+//! # let _ = OwnServers;
+//! ```
+//!
 //! # From async code
 //! The calls block: most for milliseconds, a start for some tens of them, a
 //! restart of much data for longer. They need no runtime and work within one;
@@ -32,6 +90,7 @@
 pub mod redis;
 
 mod error;
+mod hooks;
 mod process;
 mod tls;
 

@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use lease_conformance::Network;
 use lease_conformance::proxy::{Direction, FaultProxy, NeverHappened, On, Then};
 use lease_conformance::servers::redis::RedisServer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -392,6 +393,22 @@ async fn a_server_that_is_away_is_a_reset() {
         assert_eq!(rest(&mut stream).await, (vec![], false));
     }
     assert_eq!(proxy.until(|t| t.connections == 1).await.open, 0);
+}
+
+#[tokio::test]
+async fn a_proxy_is_the_hook_of_a_fixture() {
+    let proxy = proxied_echo().await;
+    let network: &dyn Network = &proxy;
+    let mut stream = connect(&proxy).await;
+    says(&mut stream, b"hello").await;
+    let lost = network.lose_reply().await.unwrap();
+    stream.write_all(b"request").await.unwrap();
+    timeout(PATIENCE, lost).await.unwrap();
+    assert_eq!(rest(&mut stream).await.0, b"");
+    let mut stream = connect(&proxy).await;
+    says(&mut stream, b"again").await;
+    network.cut().await.unwrap();
+    assert_eq!(rest(&mut stream).await, (vec![], false));
 }
 
 #[tokio::test]

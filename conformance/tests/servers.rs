@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use lease_conformance::servers::ServerError;
 use lease_conformance::servers::redis::{Persistence, RedisServer, RedisUrl, Reply};
+use lease_conformance::{LoseData, Pause, Restart};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -309,6 +310,29 @@ async fn a_paused_server_takes_connections_and_answers_when_it_goes_on() {
     server.stop().unwrap();
     server.start().unwrap();
     server.pause().unwrap();
+}
+
+#[tokio::test]
+async fn a_server_is_the_hook_of_a_fixture() {
+    let server = start(Persistence::Rdb);
+    set(&server, "unsaved");
+    let (restart, loses, pause): (&dyn Restart, &dyn LoseData, &dyn Pause) =
+        (&server, &server, &server);
+    restart.restart().await.unwrap();
+    assert!(!has(&server, "unsaved"), "a crash, not a stop");
+    set(&server, "saved");
+    server.save().unwrap();
+    restart.restart().await.unwrap();
+    assert!(has(&server, "saved"));
+    loses.lose_data().await.unwrap();
+    assert!(!has(&server, "saved"));
+    pause.pause().await.unwrap();
+    assert!(matches!(
+        server.command(&["PING"]),
+        Err(ServerError::Paused)
+    ));
+    pause.resume().await.unwrap();
+    server.command(&["PING"]).unwrap();
 }
 
 #[test]

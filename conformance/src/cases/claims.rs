@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use lease_core::{Exclusion, StoreErrorKind, Ttl, WakeUps};
 
+use super::data_loss::{exclusion_survives_the_loss_of_data, tokens_survive_the_loss_of_data};
 use crate::case::{NOT_SHOWN, group};
 use crate::context::Ctx;
 use crate::failure::{Failure, Outcome, check, check_eq};
@@ -47,10 +48,8 @@ group! { "claims";
 }
 
 use not_shown as exclusion_reaches_beyond_one_process;
-use not_shown as exclusion_survives_the_loss_of_data;
 use not_shown as exclusion_survives_a_failover;
 use not_shown as exclusion_survives_a_step_of_the_clock;
-use not_shown as tokens_survive_the_loss_of_data;
 use not_shown as tokens_survive_a_failover;
 use not_shown as tokens_survive_a_step_of_the_clock;
 use not_shown as waiters_are_served_in_order;

@@ -5,7 +5,7 @@ use lease_core::{FenceWhen, RefusedReason};
 use super::token::token;
 use crate::case::group;
 use crate::client::{Client, ask};
-use crate::context::{Ctx, key, owner};
+use crate::context::{Ctx, hooked, key, owner, persist};
 use crate::failure::{Failure, Outcome, check, check_eq};
 
 group! { "restart";
@@ -21,31 +21,24 @@ async fn restart(ctx: &Ctx) -> Outcome {
     let Some(hook) = ctx.store().restart() else {
         return Ok(());
     };
-    hook.restart()
-        .await
-        .map_err(|e| Failure::says("the fixture restarts the store", e.to_string()))
+    hooked("restarts the store", hook.restart().await)
 }
 
 /// After a restart a client may need more than one try to reconnect.
-async fn answers(client: &Client, ctx: &Ctx) -> Outcome {
+async fn answers(client: &Client) -> Outcome {
     let probe = key("restart/probe")?;
-    let give_up = tokio::time::Instant::now() + crate::context::patience();
-    while let Err(e) = client.backend().inspect(&probe).await {
-        check(
-            e.is_transient() && tokio::time::Instant::now() < give_up,
-            "a client that was open before the restart answers again soon",
-            e,
-        )?;
-        tokio::time::sleep(ctx.short().get()).await;
-    }
-    Ok(())
+    persist("a client that was open before the restart", || {
+        client.backend().inspect(&probe)
+    })
+    .await
+    .map(drop)
 }
 
 async fn a_live_grant_survives_a_restart(ctx: &Ctx) -> Outcome {
     let (client, key) = (ctx.client().await?, key("live")?);
     let held = client.grant(&key, owner(), ctx.long()).await?;
     restart(ctx).await?;
-    answers(&client, ctx).await?;
+    answers(&client).await?;
     let other = ctx.client().await?;
     match other.acquire(&ask(&key, owner(), ctx.long())).await? {
         lease_core::AcquireOutcome::Held(_) => {

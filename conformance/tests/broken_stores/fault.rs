@@ -95,7 +95,7 @@ pub(crate) enum Fault {
     LeaksConnections,
     /// Panics on a diagnosis.
     Panics,
-    /// Comes back empty from a restart.
+    /// Comes back empty from a restart, and with tokens that begin anew.
     LosesDataOnRestart,
     /// Gives a key a mark that was only abandoned.
     MarksAbandonedKeys,
@@ -113,4 +113,22 @@ pub(crate) enum Fault {
     CountsOneAbove,
     /// Takes the shortest TTL for no TTL.
     NeverEndsShortTtls,
+    /// Takes a foreign value for a free key, and writes over it.
+    OverwritesForeign,
+    /// Fails a whole list for a foreign value in one of its places.
+    SpoilsBatches,
+    /// Ends a listing at a foreign value.
+    EndsListsAtForeign,
+    /// Says of what it has no reply to that it had no effect.
+    TakesSilenceForNo,
+    /// Never connects again.
+    StaysCut,
+    /// Renews from memory while the store stands still.
+    AnswersInPause,
+    /// Comes back from a pause without its grants.
+    ForgetsInPause,
+    /// Loses what was asked in a pause.
+    DropsRequestsInPause,
+    /// Grants at once after the loss of its data.
+    SkipsQuarantine,
 }

@@ -20,7 +20,8 @@ const CONNECTIONS: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct Faulty {
-    inner: MemoryStore,
+    /// Another one after a restart without data.
+    inner: Arc<Mutex<MemoryStore>>,
     fault: Fault,
     claims: Guarantees,
     /// Who was granted what last; shared by all clients.
@@ -32,7 +33,7 @@ pub(crate) struct Faulty {
 /// What the clients of one faulty store share.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
-    pub(crate) inner: MemoryStore,
+    pub(crate) inner: Arc<Mutex<MemoryStore>>,
     pub(crate) fault: Fault,
     pub(crate) claims: Guarantees,
     pub(crate) grants: Arc<Mutex<HashMap<Key, (Owner, Token)>>>,
@@ -41,12 +42,16 @@ pub(crate) struct Shared {
 impl Faulty {
     pub(crate) fn new(shared: &Shared) -> Self {
         Self {
-            inner: shared.inner.clone(),
+            inner: Arc::clone(&shared.inner),
             fault: shared.fault,
             claims: shared.claims.clone(),
             grants: Arc::clone(&shared.grants),
             connections: Semaphore::new(CONNECTIONS),
         }
+    }
+
+    fn inner(&self) -> MemoryStore {
+        self.inner.lock().unwrap_or_else(|e| e.into_inner()).clone()
     }
 
     fn is(&self, fault: Fault) -> bool {
@@ -135,7 +140,7 @@ impl LeaseBackend for Faulty {
         };
         self.connection().await;
         if self.is(Fault::ReadsThenWrites) {
-            let state = self.inner.inspect(&request.key).await?;
+            let state = self.inner().inspect(&request.key).await?;
             tokio::task::yield_now().await;
             if let Some(holder) = state.holder {
                 let last = self.grants().get(&request.key).copied();
@@ -144,7 +149,7 @@ impl LeaseBackend for Faulty {
                 }
             }
         }
-        let outcome = self.inner.acquire(&request).await;
+        let outcome = self.inner().acquire(&request).await;
         self.give_back();
         let mut outcome = outcome?;
         match &mut outcome {
@@ -175,15 +180,18 @@ impl LeaseBackend for Faulty {
         if self.is(Fault::AbandonsAnybody) {
             let last = self.grants().get(key).copied();
             if let Some((other, _)) = last {
-                self.inner.abandon(key, other).await?;
+                self.inner().abandon(key, other).await?;
             }
         }
         if self.is(Fault::MarksAbandonedKeys) {
-            self.inner
+            self.inner()
                 .fence(key, Token::MIN, FenceWhen::AtExpiry)
                 .await?;
         }
-        let done = self.inner.abandon(&self.fault.stored_key(key), owner).await;
+        let done = self
+            .inner()
+            .abandon(&self.fault.stored_key(key), owner)
+            .await;
         self.give_back();
         done
     }
@@ -205,14 +213,14 @@ impl LeaseBackend for Faulty {
                 request.token = token;
             }
             (Fault::AddsUpRenewals, _) => {
-                let holder = self.inner.inspect(&request.key).await?.holder;
+                let holder = self.inner().inspect(&request.key).await?.holder;
                 let left = holder.map_or(Duration::ZERO, |h| h.remaining);
                 request.ttl = Ttl::new(request.ttl.get() + left).unwrap_or(request.ttl);
             }
             _ => {}
         }
         self.connection().await;
-        let outcome = self.inner.renew(&request).await;
+        let outcome = self.inner().renew(&request).await;
         self.give_back();
         match outcome {
             Ok(RenewOutcome::Lost(LostCause::Released)) if self.is(Fault::RenewsReleased) => {
@@ -265,7 +273,7 @@ impl LeaseBackend for Faulty {
             _ => (owner, token),
         };
         self.connection().await;
-        let outcome = self.inner.release(&key, owner, token).await;
+        let outcome = self.inner().release(&key, owner, token).await;
         self.give_back();
         match outcome {
             Ok(_) if self.is(Fault::AlwaysReleased) => Ok(ReleaseOutcome::Released),
@@ -285,14 +293,14 @@ impl LeaseBackend for Faulty {
             Fault::FencesOneAbove => (at_least.next().unwrap_or(at_least), when),
             _ => (at_least, when),
         };
-        self.inner
+        self.inner()
             .fence(&self.fault.stored_key(key), at_least, when)
             .await
     }
 
     async fn inspect(&self, key: &Key) -> Result<KeyState, StoreError> {
         self.connection().await;
-        let state = self.inner.inspect(&self.fault.stored_key(key)).await;
+        let state = self.inner().inspect(&self.fault.stored_key(key)).await;
         self.give_back();
         let mut state = state?;
         state.key = key.clone();
@@ -309,7 +317,7 @@ impl LeaseBackend for Faulty {
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<KeyState, StoreError>> {
         let wanted = prefix.to_owned();
         let fault = self.fault;
-        let all = || self.inner.list("").filter_map(|s| async { s.ok() });
+        let all = || self.inner().list("").filter_map(|s| async { s.ok() });
         match fault {
             Fault::CannotList => {
                 let refusal = StoreError::refusing("this store cannot list");
@@ -329,9 +337,9 @@ impl LeaseBackend for Faulty {
                 })
                 .map(Ok)
                 .boxed(),
-            Fault::ListsOnePage => self.inner.list(prefix).take(1000).boxed(),
+            Fault::ListsOnePage => self.inner().list(prefix).take(1000).boxed(),
             Fault::ListsTwiceAtPages => self
-                .inner
+                .inner()
                 .list(prefix)
                 .enumerate()
                 .flat_map(|(i, s)| {
@@ -339,12 +347,12 @@ impl LeaseBackend for Faulty {
                     stream::iter(std::iter::repeat_n(s, times))
                 })
                 .boxed(),
-            _ => self.inner.list(prefix),
+            _ => self.inner().list(prefix),
         }
     }
 
     async fn watch(&self, key: &Key) -> Result<BoxStream<'static, ()>, StoreError> {
-        let hints = self.inner.watch(&self.fault.stored_key(key)).await?;
+        let hints = self.inner().watch(&self.fault.stored_key(key)).await?;
         Ok(match self.fault {
             Fault::SwallowsHints => stream::pending().boxed(),
             Fault::EndsHints => stream::empty().boxed(),
@@ -363,6 +371,6 @@ impl LeaseBackend for Faulty {
 
     async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {
         assert!(!self.is(Fault::Panics), "a deliberate panic");
-        self.inner.diagnose(ttl).await
+        self.inner().diagnose(ttl).await
     }
 }

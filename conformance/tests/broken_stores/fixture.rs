@@ -5,13 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use lease_conformance::{Fixture, FixtureError, Restart, Store};
+use lease_conformance::{
+    Fixture, FixtureError, LoseData, Network, Pause, Restart, Spoiling, Store,
+};
 use lease_core::{
     Guarantees, LeaseBackend, MemoryStore, StoreRules, SystemClock, TOMBSTONE_RETENTION,
 };
 
 use crate::fault::Fault;
 use crate::faulty::{Faulty, Shared};
+use crate::remote::{Remote, World};
 
 /// What a store with hooks says of its tombstones.
 pub(crate) const SHORT_RETENTION: Duration = Duration::from_secs(10);
@@ -55,11 +58,9 @@ impl Plan {
         take_out(&mut plan.rules);
         plan
     }
-}
 
-#[async_trait]
-impl Fixture for Plan {
-    async fn open(&self) -> Result<Box<dyn Store>, FixtureError> {
+    /// An empty store.
+    fn memory(&self) -> Result<MemoryStore, FixtureError> {
         let epoch = if self.clock_tokens {
             // The clock of the machine started long after the epoch.
             let clock = SystemClock::new();
@@ -70,17 +71,29 @@ impl Fixture for Plan {
             Duration::ZERO
         };
         let clock = Arc::new(SystemClock::new());
-        let inner = MemoryStore::broken(clock, epoch, self.retention, self.rules);
+        Ok(MemoryStore::broken(
+            clock,
+            epoch,
+            self.retention,
+            self.rules,
+        ))
+    }
+}
+
+#[async_trait]
+impl Fixture for Plan {
+    async fn open(&self) -> Result<Box<dyn Store>, FixtureError> {
+        let inner = self.memory()?;
         let claims = (self.claims)(inner.guarantees());
         Ok(Box::new(FaultyStore {
             plan: self.clone(),
             shared: Shared {
-                inner,
+                inner: Arc::new(Mutex::new(inner)),
                 fault: self.fault,
                 claims,
                 grants: Arc::new(Mutex::new(HashMap::new())),
             },
-            restarted: Mutex::new(None),
+            world: Arc::new(World::default()),
         }))
     }
 }
@@ -88,38 +101,99 @@ impl Fixture for Plan {
 struct FaultyStore {
     plan: Plan,
     shared: Shared,
-    /// The empty store that came back from a restart.
-    restarted: Mutex<Option<MemoryStore>>,
+    world: Arc<World>,
+}
+
+impl FaultyStore {
+    fn hook<T>(&self, hook: T) -> Option<T> {
+        self.plan.hooks.then_some(hook)
+    }
+
+    fn replace(&self, inner: MemoryStore) {
+        *self.shared.inner.lock().unwrap_or_else(|e| e.into_inner()) = inner;
+    }
 }
 
 #[async_trait]
 impl Store for FaultyStore {
     async fn client(&self) -> Result<Arc<dyn LeaseBackend>, FixtureError> {
-        let mut shared = self.shared.clone();
-        let restarted = self.restarted.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(empty) = &*restarted {
-            shared.inner = empty.clone();
+        let faulty = Faulty::new(&self.shared);
+        if !self.plan.hooks {
+            return Ok(Arc::new(faulty));
         }
-        Ok(Arc::new(Faulty::new(&shared)))
+        let (world, fault) = (Arc::clone(&self.world), self.plan.fault);
+        Ok(Arc::new(Remote::new(faulty, world, fault)))
     }
 
     fn tombstone_retention(&self) -> Option<Duration> {
-        self.plan.hooks.then_some(SHORT_RETENTION)
+        self.hook(SHORT_RETENTION)
     }
 
     fn restart(&self) -> Option<&dyn Restart> {
-        self.plan.hooks.then_some(self as &dyn Restart)
+        self.hook(self as &dyn Restart)
     }
+
+    fn lose_data(&self) -> Option<&dyn LoseData> {
+        self.hook(self as &dyn LoseData)
+    }
+
+    fn pause(&self) -> Option<&dyn Pause> {
+        self.hook(self as &dyn Pause)
+    }
+
+    fn network(&self) -> Option<&dyn Network> {
+        self.hook(self.world.as_ref() as &dyn Network)
+    }
+
+    fn spoiling(&self) -> Option<&dyn Spoiling> {
+        self.hook(self.world.as_ref() as &dyn Spoiling)
+    }
+}
+
+/// An empty store whose tokens begin anew.
+fn beginning() -> MemoryStore {
+    let clock = Arc::new(SystemClock::new());
+    MemoryStore::with_clock(clock, Duration::ZERO)
 }
 
 #[async_trait]
 impl Restart for FaultyStore {
     async fn restart(&self) -> Result<(), FixtureError> {
         if self.plan.fault == Fault::LosesDataOnRestart {
-            let clock = Arc::new(SystemClock::new());
-            let empty = MemoryStore::with_clock(clock, Duration::ZERO);
-            *self.restarted.lock().unwrap_or_else(|e| e.into_inner()) = Some(empty);
+            self.replace(beginning());
         }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl LoseData for FaultyStore {
+    async fn lose_data(&self) -> Result<(), FixtureError> {
+        self.replace(match self.plan.fault {
+            Fault::LosesDataOnRestart => beginning(),
+            _ => self.plan.memory()?,
+        });
+        // Only a store that claims so much keeps a quarantine.
+        let keeps = self.shared.claims.exclusion_survives.data_loss;
+        if keeps && self.plan.fault != Fault::SkipsQuarantine {
+            self.world.quarantine();
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Pause for FaultyStore {
+    async fn pause(&self) -> Result<(), FixtureError> {
+        if self.plan.fault == Fault::ForgetsInPause {
+            self.replace(self.plan.memory()?);
+        }
+        self.world.pause(true);
+        Ok(())
+    }
+
+    async fn resume(&self) -> Result<(), FixtureError> {
+        self.world.pause(false);
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ mod distort;
 mod fault;
 mod faulty;
 mod fixture;
+mod remote;
 mod table;
 
 use std::collections::BTreeSet;
@@ -88,6 +89,11 @@ fn hooks_and_claims_leave_no_case_out() {
         let report = check_only(plan, |name| {
             [
                 "restart::",
+                "claims::exclusion_survives_the_loss",
+                "claims::tokens_survive_the_loss",
+                "foreign::",
+                "network::",
+                "pause::",
                 "ttl::",
                 "keys::keys_",
                 "token::",

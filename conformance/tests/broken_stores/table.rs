@@ -3,6 +3,7 @@
 mod claims;
 mod grants;
 mod keys;
+mod remote;
 mod rules;
 mod times;
 
@@ -30,6 +31,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(keys::rows());
     rows.extend(times::rows());
     rows.extend(claims::rows());
+    rows.extend(remote::rows());
     rows
 }
 
@@ -42,6 +44,15 @@ pub(crate) fn faultless() -> Vec<(&'static str, Plan)> {
             Plan {
                 retention: SHORT_RETENTION,
                 claims: survives_all,
+                hooks: true,
+                ..Plan::faultless()
+            },
+        ),
+        (
+            "an empty start in quarantine",
+            Plan {
+                claims: quarantined,
+                retention: SHORT_RETENTION,
                 hooks: true,
                 ..Plan::faultless()
             },
@@ -76,6 +87,13 @@ fn survives_all(claims: Guarantees) -> Guarantees {
     let all = Survives::NOTHING.restart().data_loss();
     claims
         .exclusion(Exclusion::SinglePrimary, Survives::NOTHING.restart())
+        .tokens_survive(all)
+}
+
+fn quarantined(claims: Guarantees) -> Guarantees {
+    let all = Survives::NOTHING.restart().data_loss();
+    claims
+        .exclusion(Exclusion::SinglePrimary, all)
         .tokens_survive(all)
 }
 

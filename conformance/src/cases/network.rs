@@ -1,0 +1,191 @@
+//! Connections that are cut, and replies that never arrive.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::try_join_all;
+use lease_core::{
+    AcquireOutcome, Key, ReleaseOutcome, RenewOutcome, StoreError, StoreErrorKind, Token,
+};
+
+use crate::case::group;
+use crate::client::{Client, Held, ask, renewal};
+use crate::context::{Ctx, hooked, key, owner, patience, persist};
+use crate::failure::{Failure, Outcome, check, check_eq};
+use crate::hooks::Network;
+
+group! { "network";
+    a_lost_reply_of_acquire_is_an_unknown_outcome [Network]:
+        "An acquire whose reply was lost took effect: the call says that its outcome is unknown, and a retry gets the same grant.";
+    an_acquire_that_is_given_up_frees_the_key_at_once [Network]:
+        "Abandoning the owner of an acquire whose reply was lost frees the key at once.";
+    lost_replies_of_renew_and_release_are_unknown_outcomes [Network]:
+        "A renew or a release whose reply was lost took effect: the call says that its outcome is unknown, and it may be repeated.";
+    cut_connections_are_made_again_and_nothing_leaks [Network]:
+        "However often connections are cut, each call is answered or fails as transient, a retry is answered, and every key is free in the end.";
+}
+
+fn network(ctx: &Ctx) -> Outcome<&dyn Network> {
+    let hook = ctx.store().network();
+    hook.ok_or_else(|| Failure::says("the fixture's hook, as before", "none"))
+}
+
+/// Makes a call whose reply is lost.
+async fn without_reply<T>(
+    ctx: &Ctx,
+    what: &str,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Outcome {
+    let lost = hooked("loses a reply", network(ctx)?.lose_reply().await)?;
+    let limit = patience();
+    let answer = tokio::time::timeout(limit, call).await.map_err(|_| {
+        Failure::says(
+            format!("{what} ends within {limit:?} when its connection is cut"),
+            "it still ran then: the client hangs",
+        )
+    })?;
+    tokio::time::timeout(limit, lost)
+        .await
+        .map_err(|_| Failure::says("the fixture loses the reply", "no reply was lost"))?;
+    match answer {
+        Err(e) if e.kind() != StoreErrorKind::UnknownOutcome => Err(Failure::new(
+            format!("{what} whose reply was lost: UnknownOutcome, for it took effect"),
+            e,
+        )),
+        // A client may have asked once more by itself, where that is safe.
+        _ => Ok(()),
+    }
+}
+
+async fn a_lost_reply_of_acquire_is_an_unknown_outcome(ctx: &Ctx) -> Outcome {
+    let (client, other) = (ctx.client().await?, ctx.client().await?);
+    for round in 0..3 {
+        let (key, me) = (key(&format!("lost/acquire/{round}"))?, owner());
+        let request = ask(&key, me, ctx.long());
+        warm(&client, &key).await?;
+        without_reply(ctx, "acquire", client.backend().acquire(&request)).await?;
+        let seen = persist("inspect", || other.backend().inspect(&key)).await?;
+        let Some(holder) = seen.holder else {
+            return Err(Failure::new("a store that did what it was asked", seen));
+        };
+        let retry = persist("the retry", || client.backend().acquire(&request)).await?;
+        let AcquireOutcome::Granted(granted) = retry else {
+            return Err(Failure::new("Granted, to the same owner again", retry));
+        };
+        check_eq("the token of the same grant", granted.token, holder.token)?;
+        let held = held(key, me, granted.token);
+        client.renewed(&held, ctx.long()).await?;
+        client.released(&held).await?;
+        is_free(ctx, &other, &held.key).await?;
+    }
+    Ok(())
+}
+
+async fn an_acquire_that_is_given_up_frees_the_key_at_once(ctx: &Ctx) -> Outcome {
+    let (client, other) = (ctx.client().await?, ctx.client().await?);
+    let (key, me) = (key("lost/given-up")?, owner());
+    let request = ask(&key, me, ctx.long());
+    warm(&client, &key).await?;
+    without_reply(ctx, "acquire", client.backend().acquire(&request)).await?;
+    persist("abandon", || client.backend().abandon(&key, me)).await?;
+    persist("inspect", || other.backend().inspect(&key)).await?;
+    is_free(ctx, &other, &key).await?;
+    client.refused(&request).await.map(drop)
+}
+
+async fn lost_replies_of_renew_and_release_are_unknown_outcomes(ctx: &Ctx) -> Outcome {
+    let (client, other) = (ctx.client().await?, ctx.client().await?);
+    let held = client
+        .grant(&key("lost/renew")?, owner(), ctx.long())
+        .await?;
+    let renew = renewal(&held, ctx.long());
+    without_reply(ctx, "renew", client.backend().renew(&renew)).await?;
+    let again = persist("renew", || client.backend().renew(&renew)).await?;
+    check_eq("the repeated renew", again, RenewOutcome::Renewed)?;
+    let release = || client.backend().release(&held.key, held.owner, held.token);
+    without_reply(ctx, "release", release()).await?;
+    persist("inspect", || other.backend().inspect(&held.key)).await?;
+    is_free(ctx, &other, &held.key).await?;
+    let again = persist("release", release).await?;
+    check_eq("the repeated release", again, ReleaseOutcome::NotHeld)
+}
+
+async fn cut_connections_are_made_again_and_nothing_leaks(ctx: &Ctx) -> Outcome {
+    const WORKERS: usize = 6;
+    const ROUNDS: usize = 12;
+    let calls = AtomicUsize::new(0);
+    let clients = ctx.clients(3).await?;
+    let workers = (0..WORKERS).map(|worker| {
+        let (client, calls) = (clients[worker % clients.len()].clone(), &calls);
+        async move {
+            let key = key(&format!("cut/{worker}"))?;
+            let mut last: Option<Token> = None;
+            for _ in 0..ROUNDS {
+                let token = one_life(ctx, &client, &key, calls).await?;
+                check(
+                    last.is_none_or(|last| token > last),
+                    format!("a token above {last:?}"),
+                    token,
+                )?;
+                last = Some(token);
+            }
+            Ok(())
+        }
+    });
+    try_join_all(workers).await?;
+    let other = ctx.client().await?;
+    for worker in 0..WORKERS {
+        is_free(ctx, &other, &key(&format!("cut/{worker}"))?).await?;
+    }
+    Ok(())
+}
+
+/// Acquires, renews and releases with retries, while connections are cut.
+async fn one_life(ctx: &Ctx, client: &Client, key: &Key, calls: &AtomicUsize) -> Outcome<Token> {
+    /// One of so many calls is under way while its connection is cut.
+    const EVERY: usize = 5;
+    let cut = || async {
+        match calls.fetch_add(1, Ordering::Relaxed) % EVERY {
+            0 => hooked("cuts connections", network(ctx)?.cut().await),
+            _ => Ok(()),
+        }
+    };
+    let me = owner();
+    let request = ask(key, me, ctx.long());
+    let call = persist("acquire", || client.backend().acquire(&request));
+    let (answer, ()) = futures_util::future::try_join(call, cut()).await?;
+    let AcquireOutcome::Granted(granted) = answer else {
+        return Err(Failure::new("Granted: nobody else wants the key", answer));
+    };
+    let renew = renewal(&held(key.clone(), me, granted.token), ctx.long());
+    let call = persist("renew", || client.backend().renew(&renew));
+    let (answer, ()) = futures_util::future::try_join(call, cut()).await?;
+    check_eq("renew of the live grant", answer, RenewOutcome::Renewed)?;
+    // NotHeld after a try whose reply was lost.
+    let call = persist("release", || {
+        client.backend().release(key, me, granted.token)
+    });
+    futures_util::future::try_join(call, cut()).await?;
+    Ok(granted.token)
+}
+
+fn held(key: Key, owner: lease_core::Owner, token: Token) -> Held {
+    Held { key, owner, token }
+}
+
+/// So that the next thing that it sends is a request, and no greeting.
+async fn warm(client: &Client, key: &Key) -> Outcome {
+    persist("inspect", || client.backend().inspect(key))
+        .await
+        .map(drop)
+}
+
+async fn is_free(ctx: &Ctx, client: &Client, key: &Key) -> Outcome {
+    let request = ask(key, owner(), ctx.long());
+    let answer = persist("acquire", || client.backend().acquire(&request)).await?;
+    let AcquireOutcome::Granted(granted) = answer else {
+        return Err(Failure::new(format!("{key:?} is free at once"), answer));
+    };
+    client
+        .released(&held(key.clone(), request.owner, granted.token))
+        .await
+}
