@@ -10,6 +10,7 @@ use futures_util::future;
 use lease_core::StoreError;
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
 use redis::{Client, RedisResult, Value};
+use tokio::task::coop;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::channels::{Change, Channels};
@@ -24,6 +25,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Channels in one command: names have up to some hundred bytes, so that a
 /// command stays far below a megabyte.
 const CHANNELS_AT_ONCE: usize = 512;
+const MESSAGES_AT_ONCE: usize = 1024;
 
 pub(super) async fn run(place: Place, client: Client, limits: Limits) {
     let hub = &*place.hub;
@@ -81,9 +83,19 @@ async fn connect_and_serve(hub: &Hub, client: &Client, limits: Limits) -> Result
 }
 
 /// Passes hints on until the connection ends.
-async fn listen(hub: &Hub, mut messages: PubSubStream) {
-    while let Some(message) = messages.next().await {
-        hub.with(|channels| channels.hint(message.get_channel_name()));
+///
+/// The driver reads thousands of messages in one turn and keeps them for us in
+/// a queue without a limit, so take as many in ours: tokio's budget would allow
+/// 128.
+async fn listen(hub: &Hub, messages: PubSubStream) {
+    let mut batches = messages.ready_chunks(MESSAGES_AT_ONCE);
+    while let Some(batch) = coop::unconstrained(batches.next()).await {
+        hub.with(|channels| {
+            for message in &batch {
+                channels.hint(message.get_channel_name());
+            }
+        });
+        coop::consume_budget().await;
     }
 }
 
