@@ -20,6 +20,8 @@ use crate::key::{Key, Label};
 use crate::lease::Lease;
 use crate::ttl::Ttl;
 
+pub(crate) use wake::WakeUps;
+
 /// The answer to [`Acquire::try_acquire`].
 #[derive(Debug)]
 #[must_use = "dropping an acquired lease releases its key"]
@@ -143,7 +145,9 @@ impl Acquire {
     }
 
     /// Waits for the key, first come first served among the waiters of this
-    /// client; only the first of them asks the store.
+    /// client. Only the first of them asks the store, and not while it knows
+    /// that a lease of this client holds the key: it then waits for the end of
+    /// that one, so a release costs one attempt.
     ///
     /// # Errors
     /// [`Error::Contended`] when the wait is over, [`Error::Cancelled`],

@@ -326,7 +326,8 @@ pub enum Error {
         key: Key,
         /// How long the caller had waited.
         waited: Duration,
-        /// The holder as the store last saw it.
+        /// The holder as the store last saw it, or, when it is a lease of this
+        /// client, as the client knows it; none if the turn never came.
         holder: Option<Holder>,
         /// The store's last failure, if it also failed during the wait.
         #[source]

@@ -1,6 +1,7 @@
 //! `Lease`, the handle of a held key.
 
 mod held;
+mod word;
 
 use std::fmt;
 use std::future::Future;
@@ -11,6 +12,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use held::{Held, Terms};
+pub(crate) use word::Word;
 
 use crate::client::Inner;
 use crate::clock::Moment;

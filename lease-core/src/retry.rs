@@ -17,6 +17,10 @@ pub(crate) const ATTEMPT_LIMIT: Duration = Duration::from_secs(10);
 /// lost and a holder's remaining time may be wrong.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
+/// A release is waited for at least this long, by whoever sent it and by those
+/// who wait for its key.
+pub(crate) const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Exponential backoff from `first` to `most`, each step with jitter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {

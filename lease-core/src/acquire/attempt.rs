@@ -165,6 +165,7 @@ fn hand_out(
             owner: requests.owner,
             token: granted.token,
             ttl: terms.ttl,
+            label: terms.label.clone(),
             sent,
             deadline,
             unanswered: requests.answered < requests.sent,
@@ -173,6 +174,8 @@ fn hand_out(
         },
         inner,
     ));
+    // Before the turn is handed on: the next head must know.
+    inner.lines.hold(&held);
     let now = inner.clock.now();
     held.tell(EventKind::Granted {
         waited: now.since(terms.start),

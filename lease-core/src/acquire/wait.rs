@@ -1,14 +1,19 @@
 //! The waiting loop: the local queue, attempts, sleep, and when it is over.
 
+use std::time::Duration;
+
 use super::attempt::{Requests, Step, attempt};
-use super::wake::WakeUps;
+use super::wake::{HAIR, Woken};
 use super::{Attempt, Terms};
 use crate::backend::{Holder, RefusedReason};
 use crate::clock::Moment;
 use crate::error::{CancelReason, Error, StoreError};
 use crate::lease::Lease;
 use crate::queue::Place;
-use crate::retry::{Backoff, acquire_limit};
+use crate::retry::{Backoff, LOOK_AGAIN, acquire_limit};
+
+/// A remaining time below this is looked after at once, but not for ever.
+const HARDLY_ANY: Duration = Duration::from_millis(10);
 
 /// Exactly one attempt.
 pub(super) async fn attempt_once(terms: &Terms) -> Result<Attempt, Error> {
@@ -64,8 +69,9 @@ struct Waiting {
     answered: bool,
     /// When it is over unless the store has answered something by then.
     first_answer_by: Option<Moment>,
-    wake_ups: WakeUps,
     store: Backoff,
+    /// Between looks at a holder that has hardly any time left.
+    hardly: Backoff,
 }
 
 impl Waiting {
@@ -76,8 +82,8 @@ impl Waiting {
             failed: None,
             answered: false,
             first_answer_by: None,
-            wake_ups: WakeUps::new(),
             store: Backoff::store(),
+            hardly: Backoff::hints(),
         }
     }
 
@@ -89,32 +95,54 @@ impl Waiting {
     ) -> Result<Lease, Error> {
         let inner = &terms.inner;
         let clock = &*inner.clock;
-        let _turn = tokio::select! {
+        let mut wake_ups = tokio::select! {
             biased;
             turn = place.turn() => turn,
             () = clock.sleep_until(terms.wait_until) => {
                 return Err(contended(terms, None, None));
             }
         };
-        // The time in the local queue is not the store's silence.
-        let limit = terms.first_answer_within;
-        self.first_answer_by = limit.map(|limit| clock.now().after(limit));
+        wake_ups.take_over();
+        let mut woken = None;
         loop {
+            // Our own client holds it: the store could say nothing new, unless
+            // it has just hinted that it can.
+            let own = place.word(clock.now()).filter(|_| !wake_ups.heard());
+            if let Some(word) = own {
+                let end = self.end(terms);
+                woken = wake_ups.beside(&word, terms, place, end).await;
+                (self.holder, self.refused) = (Some(word.holder), None);
+                if clock.now() >= end {
+                    return Err(self.time_is_up(terms));
+                }
+                continue;
+            }
+            self.asks(terms);
             let end = self.end(terms);
             let limit = acquire_limit(terms.ttl, inner.drift);
             let limit = clock.now().after(limit).min(end);
+            wake_ups.looks();
             let step = attempt(terms, requests, limit).await;
-            self.answered |= !matches!(step, Step::Failed(_) | Step::TooLate);
+            if !matches!(step, Step::Failed(_) | Step::TooLate) {
+                self.answered = true;
+                wake_ups.looked();
+            }
             let now = clock.now();
             let wake = match step {
-                Step::Leased(lease) => return Ok(lease),
+                Step::Leased(lease) => {
+                    if woken == Some(Woken::Timer) {
+                        // It was freed, and no hint said so.
+                        wake_ups.unsubscribe();
+                    }
+                    return Ok(lease);
+                }
                 Step::Held(holder) => {
                     self.store.reset();
-                    let wake = self.wake_ups.look_after(holder.remaining, terms);
+                    let wake = self.look_after(holder.remaining, terms);
                     (self.holder, self.refused) = (Some(holder), None);
                     // Subscribe, then try once more before sleeping: a release
                     // in between must not be slept through.
-                    if now < end && self.wake_ups.subscribe(terms, place, wake.min(end)).await {
+                    if now < end && wake_ups.subscribe(terms, place, wake.min(end)).await {
                         continue;
                     }
                     wake
@@ -123,7 +151,7 @@ impl Waiting {
                     self.store.reset();
                     self.holder = None;
                     self.refused = Some(RefusedReason::Quarantine { remaining });
-                    self.wake_ups.look_after(remaining, terms)
+                    self.look_after(remaining, terms)
                 }
                 Step::Refused(RefusedReason::Abandoned | RefusedReason::Revoked)
                 | Step::TooLate => {
@@ -138,7 +166,7 @@ impl Waiting {
                 }
                 Step::Refused(reason) => return Err(refused(terms, reason)),
                 Step::Failed(error) if error.is_transient() => {
-                    self.wake_ups.unsubscribe();
+                    wake_ups.unsubscribe();
                     self.failed = Some(error);
                     now.after(self.store.next(&inner.chance))
                 }
@@ -148,11 +176,33 @@ impl Waiting {
             if clock.now() >= end {
                 return Err(self.time_is_up(terms));
             }
-            self.wake_ups.sleep(terms, place, wake.min(end)).await;
+            woken = Some(wake_ups.sleep(terms, place, wake.min(end)).await);
             if clock.now() >= end {
                 return Err(self.time_is_up(terms));
             }
         }
+    }
+
+    /// The time in the local queue is not the store's silence.
+    fn asks(&mut self, terms: &Terms) {
+        let now = terms.inner.clock.now();
+        let limit = terms.first_answer_within;
+        self.first_answer_by = self
+            .first_answer_by
+            .or_else(|| limit.map(|limit| now.after(limit)));
+    }
+
+    /// When the timer wakes a waiter whom the store told how long it takes.
+    fn look_after(&mut self, remaining: Duration, terms: &Terms) -> Moment {
+        // A hair later than the store's own instant of expiry.
+        let mut wait = remaining.min(LOOK_AGAIN) + HAIR;
+        if remaining < HARDLY_ANY {
+            // A store may go on saying so: its clock may be coarse.
+            wait = wait.max(self.hardly.next(&terms.inner.chance));
+        } else {
+            self.hardly.reset();
+        }
+        terms.inner.clock.now().after(wait)
     }
 
     /// When the wait is over: earlier while the store has never answered.

@@ -11,10 +11,11 @@ use crate::backend::RenewRequest;
 use crate::client::Inner;
 use crate::clock::{Clock, Moment};
 use crate::error::StoreError;
-use crate::key::Key;
+use crate::key::{Key, Label};
 use crate::lost::{Lost, LostReason};
 use crate::observe::{EventKind, Observers};
 use crate::owner::Owner;
+use crate::queue::Lines;
 use crate::token::Token;
 use crate::ttl::Ttl;
 
@@ -27,12 +28,17 @@ pub(crate) struct Held {
     pub(crate) owner: Owner,
     pub(crate) token: Token,
     pub(crate) ttl: Ttl,
+    pub(super) label: Label,
     pub(crate) granted: Moment,
+    /// When its acquisition knew of the grant.
+    pub(super) handed_out: Moment,
     /// Some request of the acquisition was never answered and may still reach
     /// the store after the release.
     pub(crate) unanswered: bool,
     max_hold: Option<Duration>,
     progress_within: Option<Duration>,
+    /// The latest send that was confirmed.
+    confirmed: AtomicU64,
     deadline: AtomicU64,
     progress: AtomicU64,
     /// What the last renewal ran into, until one is confirmed.
@@ -40,7 +46,8 @@ pub(crate) struct Held {
     lost: OnceLock<Lost>,
     pub(super) signal: CancellationToken,
     over: AtomicBool,
-    given_up: AtomicBool,
+    given_up: AtomicU64,
+    lines: Arc<Lines>,
     clock: Arc<dyn Clock>,
     observers: Observers,
     ends_at_deadline: bool,
@@ -52,6 +59,7 @@ pub(crate) struct Terms {
     pub(crate) owner: Owner,
     pub(crate) token: Token,
     pub(crate) ttl: Ttl,
+    pub(crate) label: Label,
     pub(crate) sent: Moment,
     pub(crate) deadline: Moment,
     pub(crate) unanswered: bool,
@@ -62,23 +70,28 @@ pub(crate) struct Terms {
 impl Held {
     pub(crate) fn new(terms: Terms, inner: &Inner) -> Self {
         inner.observers.held(true);
+        let now = inner.clock.now();
         Self {
             id: inner.count.fetch_add(1, Ordering::Relaxed),
             key: terms.key,
             owner: terms.owner,
             token: terms.token,
             ttl: terms.ttl,
+            label: terms.label,
             granted: terms.sent,
+            handed_out: now,
             unanswered: terms.unanswered,
             max_hold: terms.max_hold,
             progress_within: terms.progress_within,
+            confirmed: AtomicU64::new(terms.sent.as_nanos()),
             deadline: AtomicU64::new(terms.deadline.as_nanos()),
-            progress: AtomicU64::new(inner.clock.now().as_nanos()),
+            progress: AtomicU64::new(now.as_nanos()),
             last_error: Mutex::new(None),
             lost: OnceLock::new(),
             signal: CancellationToken::new(),
             over: AtomicBool::new(false),
-            given_up: AtomicBool::new(false),
+            given_up: AtomicU64::new(Moment::NEVER.as_nanos()),
+            lines: Arc::clone(&inner.lines),
             clock: Arc::clone(&inner.clock),
             observers: inner.observers.clone(),
             ends_at_deadline: inner.rules.lost_at_deadline,
@@ -98,8 +111,14 @@ impl Held {
         Moment::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
+    /// The send of the latest confirmed request.
+    pub(super) fn confirmed(&self) -> Moment {
+        Moment::from_nanos(self.confirmed.load(Ordering::Acquire))
+    }
+
     /// A confirmed request moves the deadline forward, never back.
-    pub(crate) fn confirm(&self, until: Moment, may_move_back: bool) {
+    pub(crate) fn confirm(&self, from: Moment, until: Moment, may_move_back: bool) {
+        self.confirmed.fetch_max(from.as_nanos(), Ordering::AcqRel);
         if may_move_back {
             self.deadline.store(until.as_nanos(), Ordering::Release);
         } else {
@@ -142,17 +161,25 @@ impl Held {
         let first = !self.over.swap(true, Ordering::AcqRel);
         if first {
             self.observers.held(false);
+            self.lines.over(self);
         }
         first
     }
 
-    /// Its holder has released, dropped or detached it.
-    pub(crate) fn give_up(&self) {
-        self.given_up.store(true, Ordering::Release);
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
     }
 
-    pub(crate) fn is_given_up(&self) -> bool {
-        self.given_up.load(Ordering::Acquire)
+    /// Its holder has released, dropped or detached it.
+    pub(crate) fn give_up(&self) {
+        let now = self.clock.now().as_nanos();
+        self.given_up.fetch_min(now, Ordering::AcqRel);
+    }
+
+    /// When it was, if it was.
+    pub(crate) fn given_up(&self) -> Option<Moment> {
+        let when = Moment::from_nanos(self.given_up.load(Ordering::Acquire));
+        (when != Moment::NEVER).then_some(when)
     }
 
     pub(crate) fn tell(&self, kind: EventKind) {

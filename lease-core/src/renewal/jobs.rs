@@ -18,10 +18,10 @@ use crate::lease::{Held, Released};
 use crate::lost::LostReason;
 use crate::observe::EventKind;
 use crate::owner::Owner;
-use crate::retry::{ATTEMPT_LIMIT, Backoff};
+use crate::retry::{ATTEMPT_LIMIT, Backoff, RELEASE_PATIENCE};
 
 /// A release or an abandonment waits at least this long for its answer.
-const CLEAN_UP_PATIENCE: Duration = Duration::from_secs(1);
+const CLEAN_UP_PATIENCE: Duration = RELEASE_PATIENCE;
 
 /// How many abandonments one client has under way at once.
 pub(super) const ABANDONS_AT_ONCE: usize = 32;
@@ -146,7 +146,7 @@ async fn released(parts: &Parts, held: &Held) -> Result<Released, Error> {
             Ok(outcome) => {
                 let held_for = clock.now().since(held.granted);
                 held.tell(EventKind::Released { outcome, held_for });
-                parts.lines.freed(&held.key);
+                parts.lines.released(held);
                 return match outcome {
                     ReleaseOutcome::Released => Ok(Released::Freed),
                     ReleaseOutcome::NotHeld if unanswered => Ok(Released::Gone),

@@ -121,7 +121,7 @@ impl Loop {
     }
 
     fn keep(&mut self, held: Arc<Held>) {
-        if self.parts.closing.is_cancelled() && !held.is_given_up() {
+        if self.parts.closing.is_cancelled() && held.given_up().is_none() {
             // Granted while the client was shut down.
             held.lose(LostReason::Shutdown);
         }
@@ -292,7 +292,7 @@ impl Loop {
                 } else {
                     held.ttl.get()
                 };
-                held.confirm(from.after(valid), !rules.deadline_never_moves_back);
+                held.confirm(from, from.after(valid), !rules.deadline_never_moves_back);
                 entry.succeeded(sent, now);
                 held.tell(EventKind::Renewed {
                     took: now.since(sent),
