@@ -14,6 +14,7 @@ mod cancel;
 mod deadline;
 mod events;
 mod giving_up;
+mod hand_over;
 mod loss;
 mod queue;
 mod release;
