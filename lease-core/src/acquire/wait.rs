@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::attempt::{Requests, Step, attempt};
-use super::wake::{HAIR, Woken};
+use super::wake::HAIR;
 use super::{Attempt, Terms};
 use crate::backend::{Holder, RefusedReason};
 use crate::clock::Moment;
@@ -130,10 +130,7 @@ impl Waiting {
             let now = clock.now();
             let wake = match step {
                 Step::Leased(lease) => {
-                    if woken == Some(Woken::Timer) {
-                        // It was freed, and no hint said so.
-                        wake_ups.unsubscribe();
-                    }
+                    wake_ups.leased(woken);
                     return Ok(lease);
                 }
                 Step::Held(holder) => {

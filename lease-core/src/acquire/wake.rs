@@ -86,12 +86,23 @@ impl WakeUps {
     /// those that come while it is under way, since it may have been served
     /// before what they tell of.
     pub(super) fn looks(&mut self) {
-        self.heard |= self.drain();
+        self.drain();
     }
 
     /// The look was answered.
     pub(super) fn looked(&mut self) {
         self.heard = false;
+    }
+
+    /// The key is ours, after what woke us.
+    pub(super) fn leased(&mut self, woken: Option<Woken>) {
+        // The next head starts afresh, or this client would be slow to follow
+        // hints for as long as others hand the key on.
+        self.storm.reset();
+        if woken == Some(Woken::Timer) {
+            // It was freed, and no hint said so.
+            self.unsubscribe();
+        }
     }
 
     /// Waits beside a lease of our own client that is in the way, until it is
@@ -208,21 +219,20 @@ impl WakeUps {
         Woken::Hint
     }
 
-    /// Takes the hints that lie ready; whether there were any.
-    fn drain(&mut self) -> bool {
-        for n in 0..HINTS_TOGETHER {
+    /// Takes the hints that lie ready.
+    fn drain(&mut self) {
+        for _ in 0..HINTS_TOGETHER {
             match next(&mut self.hints).now_or_never() {
                 Some(Some(())) => {}
                 Some(None) => {
                     // Its end is the next sleep's to deal with; a stream must
                     // not be polled after it.
                     self.hints = Some(stream::empty().boxed());
-                    return n > 0;
+                    return;
                 }
-                None => return n > 0,
+                None => return,
             }
         }
-        true
     }
 }
 

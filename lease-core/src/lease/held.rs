@@ -166,10 +166,6 @@ impl Held {
         first
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
-    }
-
     /// Its holder has released, dropped or detached it.
     pub(crate) fn give_up(&self) {
         let now = self.clock.now().as_nanos();

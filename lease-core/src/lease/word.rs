@@ -38,7 +38,7 @@ impl Held {
             Some(when) => when.after(RELEASE_PATIENCE),
             None => self.confirmed().after(LOOK_AGAIN).min(self.ends_by()),
         };
-        if self.is_over() || now >= good_until {
+        if now >= good_until {
             return None;
         }
         Some(Word {
