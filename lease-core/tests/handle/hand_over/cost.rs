@@ -1,6 +1,6 @@
 //! What it costs the store: one attempt for each release.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -11,20 +11,25 @@ use super::{counts, waiter};
 use crate::support::{Op, Step, World, ms, secs};
 
 /// So many tasks of these clients, in turn, take the key once each and hold it
-/// for `hold`.
-async fn all_at_once(clients: &[Leases], tasks: usize, hold: Duration) {
-    let work = |leases: Leases| async move {
+/// for `hold`. Whose tasks were served, in that order.
+async fn all_at_once(clients: &[Leases], tasks: usize, hold: Duration) -> Vec<usize> {
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let work = |whose: usize, leases: Leases, served: Arc<Mutex<Vec<usize>>>| async move {
         let lease = leases.lease("k").acquire().await.unwrap();
+        served.lock().unwrap().push(whose);
         if !hold.is_zero() {
             tokio::time::sleep(hold).await;
         }
         lease.release().await.unwrap();
     };
-    let clients = clients.iter().cycle().take(tasks);
-    let tasks = clients.map(|leases| tokio::spawn(work(leases.clone())));
+    let clients = clients.iter().enumerate().cycle().take(tasks);
+    let tasks = clients
+        .map(|(whose, leases)| tokio::spawn(work(whose, leases.clone(), Arc::clone(&served))));
     for ended in join_all(tasks).await {
         ended.unwrap();
     }
+    let served = served.lock().unwrap();
+    served.clone()
 }
 
 /// The store's own hints, each so much later.
@@ -109,14 +114,24 @@ async fn two_that_take_turns_cost_no_more_than_many() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_that_compete_cost_one_attempt_each_for_a_release() {
-    let world = World::new();
-    let clients = [world.leases(), world.other(), world.other()];
-    all_at_once(&clients, 600, ms(10)).await;
-    let [acquires, releases, subscriptions] = counts(&world);
-    assert_eq!(releases, 600);
-    assert!(acquires <= 600 * clients.len() + 10, "{acquires}");
-    assert!(subscriptions <= 10, "{subscriptions}");
+async fn clients_that_compete_cost_one_attempt_each_for_a_release_and_share_fairly() {
+    for (late, hold) in [(0, 3), (5, 3), (2, 0), (1, 70)] {
+        let world = World::new();
+        for op in [Op::Acquire, Op::Release] {
+            world.store.always(op, Step::Slow(ms(1), ms(1)));
+        }
+        world.store.always(Op::Watch, late_hints(&world, ms(late)));
+        let clients = [world.leases(), world.other()];
+        let served = all_at_once(&clients, 400, ms(hold)).await;
+        let [acquires, releases, subscriptions] = counts(&world);
+        let what = format!("{late} ms, held {hold} ms");
+        assert_eq!(releases, 400, "{what}");
+        assert!(acquires <= 400 * clients.len() + 4, "{what}: {acquires}");
+        assert!(subscriptions <= 4, "{what}: {subscriptions}");
+        // While both have waiters.
+        let first = served[..200].iter().filter(|n| **n == 0).count();
+        assert!((50..=150).contains(&first), "{what}: {first} of 200");
+    }
 }
 
 #[tokio::test(start_paused = true)]

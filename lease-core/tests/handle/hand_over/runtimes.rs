@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
 use super::wait;
-use crate::support::{Op, Step, World, secs};
+use crate::support::{Op, Step, World, ms, secs};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
@@ -54,6 +54,18 @@ fn a_release_that_its_runtimes_end_cuts_short_is_no_reason_to_sleep() {
     drop(gone);
     present.block_on(settle());
     assert!(world.store.count(Op::Acquire) >= 2);
+}
+
+#[test]
+fn a_holder_whose_runtime_stands_still_is_followed_by_the_clock() {
+    let (world, still, present) = (World::new(), runtime(), runtime());
+    let leases = world.leases();
+    let acquire = leases.lease("k").ttl(ms(300)).acquire();
+    let holder = still.block_on(acquire).unwrap();
+    let start = world.now();
+    let when = present.block_on(wait(&world, &leases));
+    assert!(when.since(start) < secs(3));
+    holder.check().unwrap_err();
 }
 
 #[test]
