@@ -7,8 +7,8 @@
 --          named after its record and stands in the same hash slot.
 -- ARGV     the operations: a letter, then its arguments
 --
--- Returns one array for each operation; { -1, text } is an error, and then that
--- operation changed nothing.
+-- Returns for each operation a number, where that says all, or an array;
+-- { -1, text } is an error, and then that operation changed nothing.
 --
 -- A record: 'L1', its standing (g granted, r released, v revoked, n no grant
 -- yet), five little-endian doubles (mark, token, granted, expires, buried), the
@@ -181,7 +181,7 @@ while what do
       else
         if exactly then token, mark = number, number end
         if now + ttl > expires then expires = now + ttl end
-        label, reply = string.sub(raw, SIZE + 1), { 1, token }
+        label, reply = string.sub(raw, SIZE + 1), token
       end
     else
       local known, left, err = mark, 0, nil
@@ -203,9 +203,9 @@ while what do
         if new > MAX_TOKEN then
           reply = { 6 }
         else
-          reply = { 1, new }
+          reply = new
           if standing == 'g' or standing == 'v' then
-            reply[3], reply[4] = token, string.sub(raw, SIZE + 1)
+            reply = { 1, new, token, string.sub(raw, SIZE + 1) }
           end
           standing, mark, token, owner, label = 'g', new, new, asker, ARGV[at + 5]
           granted, expires = now, now + ttl
@@ -219,7 +219,7 @@ while what do
       -- Answered.
     elseif standing ~= 'g' or not blocks or owner ~= ARGV[at + 1]
       or token ~= tonumber(ARGV[at + 2]) then
-      reply = { 0 }
+      reply = 0
     else
       -- The standing alone; the mark stays as long as it would have.
       local done = call('SETRANGE', name, 2, 'r')
@@ -227,7 +227,7 @@ while what do
         reply = { -1, done.err }
       else
         call('PUBLISH', name, '')
-        reply = { 1 }
+        reply = 1
       end
     end
 
@@ -242,7 +242,7 @@ while what do
       elseif not blocks then
         reply = { 0, 'e' }
       else
-        reply = { 1 }
+        reply = 1
         if now + ttl > expires then
           expires, label = now + ttl, string.sub(raw, SIZE + 1)
         end
@@ -269,7 +269,7 @@ while what do
       else
         local freed = blocks and owner == asker
         if freed then standing = 'r' end
-        reply = rare.put(name, raw, { 1 }, freed,
+        reply = rare.put(name, raw, 1, freed,
           standing, mark, token, granted, expires, till, owner)
       end
     end
@@ -291,16 +291,16 @@ while what do
       if err then
         reply = { -1, err }
       else
-        reply = rare.put(name, raw, { mark }, freed,
+        reply = rare.put(name, raw, mark, freed,
           standing, mark, token, granted, expires, till, owner)
       end
     end
 
   elseif not reply then
     if mark == 0 then
-      reply = { 0 }
+      reply = 0
     elseif not blocks then
-      reply = { 1, mark }
+      reply = mark
     elseif standing == 'v' then
       reply = { 2, mark, expires - now }
     else

@@ -9,29 +9,39 @@ use lease_core::{
 use redis::Value;
 
 use crate::errors;
-use crate::request::Request;
+use crate::request::{Kind, Request};
 
-/// The answer to one operation, not yet read.
+/// The answer to one operation, not yet read: a number where that says all, or
+/// an array.
 #[derive(Debug)]
-pub(crate) struct Reply(Vec<Value>);
+pub(crate) enum Reply {
+    Number(i64),
+    Fields(Vec<Value>),
+}
 
 impl Reply {
     /// The answers in the script's whole answer, in the order of the requests.
     pub(crate) fn all(answer: Value, requests: usize) -> Result<Vec<Self>, StoreError> {
-        let Value::Array(answers) = answer else {
-            return Err(odd());
-        };
-        let replies: Option<Vec<_>> = answers
-            .into_iter()
-            .map(|one| match one {
-                Value::Array(fields) => Some(Self(fields)),
-                _ => None,
-            })
-            .collect();
-        replies.filter(|r| r.len() == requests).ok_or_else(odd)
+        match answer {
+            Value::Array(answers) if answers.len() == requests => {
+                answers.into_iter().map(Self::new).collect()
+            }
+            _ => Err(odd()),
+        }
+    }
+
+    fn new(answer: Value) -> Result<Self, StoreError> {
+        match answer {
+            Value::Int(number) => Ok(Self::Number(number)),
+            Value::Array(fields) => Ok(Self::Fields(fields)),
+            _ => Err(odd()),
+        }
     }
 
     pub(crate) fn acquired(&self) -> Result<AcquireOutcome, StoreError> {
+        if let Self::Number(number) = self {
+            return Ok(AcquireOutcome::Granted(Granted::new(token(*number)?)));
+        }
         Ok(match self.head("acquire")? {
             0 => AcquireOutcome::Held(self.holder()?),
             1 => AcquireOutcome::Granted(self.granted()?),
@@ -78,8 +88,7 @@ impl Reply {
     }
 
     pub(crate) fn fenced(&self) -> Result<Token, StoreError> {
-        self.head("fence")?;
-        self.token(0)
+        token(self.head("fence")?)
     }
 
     pub(crate) fn state(&self, key: &Key) -> Result<KeyState, StoreError> {
@@ -89,12 +98,17 @@ impl Reply {
             holder: None,
             blocked_for: None,
         };
-        let form = self.head("inspect")?;
-        if form > 0 {
-            state.high_water = Some(self.token(1)?);
+        match self {
+            Self::Number(0) => return Ok(state),
+            Self::Number(mark) => {
+                state.high_water = Some(token(*mark)?);
+                return Ok(state);
+            }
+            Self::Fields(_) => {}
         }
+        let form = self.head("inspect")?;
+        state.high_water = Some(self.token(1)?);
         match form {
-            0 | 1 => {}
             2 => state.blocked_for = Some(self.micros(2)?),
             3 => {
                 state.holder = Some(Holder {
@@ -111,15 +125,15 @@ impl Reply {
 
     /// Whether this answers an acquire with a grant.
     pub(crate) fn is_grant(&self) -> bool {
-        matches!(self.0.first(), Some(Value::Int(1)))
+        matches!(self.acquired(), Ok(AcquireOutcome::Granted(_)))
     }
 
     /// Whether `request` took effect.
     pub(crate) fn changed(&self, request: &Request) -> bool {
-        match self.0.first() {
-            Some(Value::Int(n)) if request.counts() => *n == 1,
-            Some(Value::Int(n)) => *n != -1 && request.must_last(),
-            _ => true,
+        match request.kind() {
+            Kind::Acquire => self.is_grant(),
+            Kind::Renew => matches!(self, Self::Number(1)),
+            Kind::Other => matches!(self, Self::Number(_)),
         }
     }
 
@@ -134,33 +148,40 @@ impl Reply {
 
     fn granted(&self) -> Result<Granted, StoreError> {
         let mut granted = Granted::new(self.token(1)?);
-        if self.0.len() > 2 {
-            granted.taken_over = Some(TakenOver {
-                token: self.token(2)?,
-                label: self.label(3)?,
-            });
-        }
+        granted.taken_over = Some(TakenOver {
+            token: self.token(2)?,
+            label: self.label(3)?,
+        });
         Ok(granted)
     }
 
     /// The first number, or the error that the script caught.
     fn head(&self, doing: &str) -> Result<i64, StoreError> {
-        match self.number(0)? {
-            -1 => Err(errors::caught(doing, self.text(1)?)),
-            n => Ok(n),
+        match self {
+            Self::Number(number) => Ok(*number),
+            Self::Fields(_) => match self.number(0)? {
+                -1 => Err(errors::caught(doing, self.text(1)?)),
+                number => Ok(number),
+            },
+        }
+    }
+
+    fn field(&self, at: usize) -> Option<&Value> {
+        match self {
+            Self::Number(_) => None,
+            Self::Fields(fields) => fields.get(at),
         }
     }
 
     fn number(&self, at: usize) -> Result<i64, StoreError> {
-        match self.0.get(at) {
+        match self.field(at) {
             Some(Value::Int(n)) => Ok(*n),
             _ => Err(odd()),
         }
     }
 
     fn token(&self, at: usize) -> Result<Token, StoreError> {
-        let n = u64::try_from(self.number(at)?).map_err(|_| odd())?;
-        Token::new(n).map_err(|_| odd())
+        token(self.number(at)?)
     }
 
     fn micros(&self, at: usize) -> Result<Duration, StoreError> {
@@ -169,7 +190,7 @@ impl Reply {
     }
 
     fn text(&self, at: usize) -> Result<&str, StoreError> {
-        match self.0.get(at) {
+        match self.field(at) {
             Some(Value::BulkString(bytes)) => std::str::from_utf8(bytes).map_err(|_| odd()),
             Some(Value::SimpleString(text)) => Ok(text),
             _ => Err(odd()),
@@ -180,6 +201,11 @@ impl Reply {
         // A label that some other program wrote is cut to what one may be.
         Ok(Label::lossy(self.text(at)?))
     }
+}
+
+fn token(number: i64) -> Result<Token, StoreError> {
+    let number = u64::try_from(number).map_err(|_| odd())?;
+    Token::new(number).map_err(|_| odd())
 }
 
 /// The script ran, so its effect is there, whatever it was.

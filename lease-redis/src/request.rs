@@ -11,6 +11,14 @@ pub(crate) struct Request {
     what: What,
 }
 
+/// How an answer is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Acquire,
+    Renew,
+    Other,
+}
+
 #[derive(Clone, Debug)]
 enum What {
     Acquire(AcquireRequest),
@@ -78,9 +86,12 @@ impl Request {
         )
     }
 
-    /// Whether a first number of the answer that is 1 says that it took effect.
-    pub(crate) fn counts(&self) -> bool {
-        matches!(self.what, What::Acquire(_) | What::Renew(_))
+    pub(crate) fn kind(&self) -> Kind {
+        match self.what {
+            What::Acquire(_) => Kind::Acquire,
+            What::Renew(_) => Kind::Renew,
+            _ => Kind::Other,
+        }
     }
 
     /// Appends the operation's arguments; the script reads the same ones.

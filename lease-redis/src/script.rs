@@ -47,7 +47,8 @@ impl Script {
 
     /// By its hash, or whole for a server that does not have it.
     fn command(&self, requests: &[Request], whole: bool) -> Cmd {
-        let mut command = Cmd::new();
+        // Sizes that seldom need to grow.
+        let mut command = Cmd::with_capacity(4 + 7 * requests.len(), 96 + 96 * requests.len());
         if whole {
             command.arg("EVAL").arg(&self.code);
         } else {

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
+use lease_conformance::proxy::FaultProxy;
 use lease_conformance::servers::redis::RedisServer;
 use lease_core::{Key, Leases};
 use rustix::time::{ClockId, clock_gettime};
@@ -13,17 +14,30 @@ use crate::contestants::{Contestant, TTL, connect};
 /// Loopback, or with a millisecond of delay on it.
 pub(crate) struct Place {
     url: String,
+    proxy: Option<FaultProxy>,
 }
 
 impl Place {
     pub(crate) fn all(server: &RedisServer) -> Vec<Self> {
-        vec![Self {
-            url: server.url().to_string(),
-        }]
+        let proxy = FaultProxy::start(server.address()).unwrap();
+        proxy.delay(Duration::from_micros(500), Duration::from_micros(500));
+        vec![
+            Self {
+                url: server.url().to_string(),
+                proxy: None,
+            },
+            Self {
+                url: server.url().through(proxy.address()).to_string(),
+                proxy: Some(proxy),
+            },
+        ]
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        "loopback"
+        match self.is_far() {
+            true => "a millisecond away",
+            false => "loopback",
+        }
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -31,7 +45,7 @@ impl Place {
     }
 
     pub(crate) fn is_far(&self) -> bool {
-        false
+        self.proxy.is_some()
     }
 }
 

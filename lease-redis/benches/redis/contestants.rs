@@ -136,11 +136,11 @@ impl Contestant for SameScript {
             .arg("n")
             .arg(0)
             .arg("");
-        let granted: Vec<Vec<u64>> = take.query_async(&mut connection).await.unwrap();
+        let granted: Vec<u64> = take.query_async(&mut connection).await.unwrap();
         let mut give = self.call(key);
-        give.arg("L").arg(&owner[..]).arg(granted[0][1]);
-        let freed: Vec<Vec<u64>> = give.query_async(&mut connection).await.unwrap();
-        assert_eq!(freed, [[1]]);
+        give.arg("L").arg(&owner[..]).arg(granted[0]);
+        let freed: Vec<u64> = give.query_async(&mut connection).await.unwrap();
+        assert_eq!(freed, [1]);
     }
 }
 
