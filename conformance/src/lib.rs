@@ -99,7 +99,8 @@
 //! starts, kills, pauses and restarts, with or without their data. The feature
 //! `proxy`, which is in it, brings `proxy`: a network between a client and any
 //! server that delays, cuts, loses replies and goes silent when a test says so.
-//! Both are for any test, of this suite or not.
+//! Both are for any test, of this suite or not. With the feature `containers`
+//! the servers may come from images.
 //!
 //! # What it does not test
 //! * A failover, or a step of the store's clock: these need hands on more than

@@ -87,11 +87,14 @@
 //! where other tasks must go on in the same thread meanwhile, call them from
 //! `spawn_blocking`.
 
+#[cfg(feature = "containers")]
+pub mod container;
 pub mod redis;
 
 mod error;
 mod hooks;
 mod process;
+mod running;
 mod tls;
 
 pub use error::ServerError;

@@ -51,6 +51,22 @@ pub enum ServerError {
         /// What the server or the driver said.
         source: Box<dyn StdError + Send + Sync>,
     },
+    /// There is no Docker engine, or none that may be used.
+    #[cfg(feature = "containers")]
+    #[error(
+        "no Docker engine answers ({0}); start one on this machine, give this user access to \
+         its socket, or name it in DOCKER_HOST"
+    )]
+    NoEngine(Box<dyn StdError + Send + Sync>),
+    /// The Docker engine did not do what it was asked.
+    #[cfg(feature = "containers")]
+    #[error("the Docker engine cannot {what}: {source}")]
+    Container {
+        /// What was asked.
+        what: String,
+        /// What it said.
+        source: Box<dyn StdError + Send + Sync>,
+    },
     /// A file, a folder or a signal.
     #[error("cannot {what}: {source}")]
     Io {

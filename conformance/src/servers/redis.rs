@@ -23,7 +23,10 @@ pub use config::{Persistence, RedisBuilder};
 pub use reply::Reply;
 pub use url::RedisUrl;
 
+#[cfg(feature = "containers")]
+use super::container::Container;
 use super::process::{Process, find};
+use super::running::Running;
 use super::tls::TlsFiles;
 use config::{ADMIN, DefaultUser, Layout};
 use url::Place;
@@ -56,7 +59,7 @@ pub struct RedisServer {
 
 #[derive(Debug, Default)]
 struct State {
-    process: Option<Process>,
+    running: Option<Running>,
     paused: bool,
 }
 
@@ -118,32 +121,57 @@ impl RedisServer {
             .text(&self.place, self.port.port(), &self.admin_password);
         fs::write(&self.place.config, text)
             .map_err(|e| ServerError::io("write the server's configuration", e))?;
+        // What the last one left there must not be taken for the new one's.
+        let _ = fs::remove_file(&self.place.socket);
+        let mut running = self.run()?;
+        self.wait_until_ready(&mut running)?;
+        *state = State {
+            running: Some(running),
+            paused: false,
+        };
+        Ok(())
+    }
+
+    #[cfg(feature = "containers")]
+    fn run(&self) -> Result<Running, ServerError> {
+        let Some(image) = &self.settings.image else {
+            return self.run_here();
+        };
+        let arguments = vec![self.place.config.display().to_string()];
+        // By name: the image has it somewhere.
+        let program = if image.name.contains("valkey") {
+            "valkey-server"
+        } else {
+            "redis-server"
+        };
+        Container::start(image, program, arguments, self.folder()).map(Running::Container)
+    }
+
+    #[cfg(not(feature = "containers"))]
+    fn run(&self) -> Result<Running, ServerError> {
+        self.run_here()
+    }
+
+    fn run_here(&self) -> Result<Running, ServerError> {
         let output = fs::File::create(&self.place.output)
             .map_err(|e| ServerError::io("make a file for the server's output", e))?;
         let also = output
             .try_clone()
             .map_err(|e| ServerError::io("share the file of the server's output", e))?;
-        // What the last one left there must not be taken for the new one's.
-        let _ = fs::remove_file(&self.place.socket);
-        let mut process = Process::spawn(&program()?, |command| {
+        let process = Process::spawn(&program()?, |command| {
             command
                 .arg(&self.place.config)
                 .stdin(Stdio::null())
                 .stdout(output)
                 .stderr(also);
         })?;
-        self.wait_until_ready(&mut process)?;
-        *state = State {
-            process: Some(process),
-            paused: false,
-        };
-        Ok(())
+        Ok(Running::Process(process))
     }
 
-    fn wait_until_ready(&self, process: &mut Process) -> Result<(), ServerError> {
+    fn wait_until_ready(&self, running: &mut Running) -> Result<(), ServerError> {
         let deadline = Instant::now() + LIMIT;
         loop {
-            if let Some(status) = process.ended()? {
+            if let Some(status) = running.ended()? {
                 return Err(self.not_started(format!("it ended with {status}")));
             }
             match self.ask(&["PING"]) {
@@ -179,9 +207,9 @@ impl RedisServer {
     /// If it does not run, or does not end within half a minute; then it is
     /// killed.
     pub fn stop(&self) -> Result<(), ServerError> {
-        let process = self.state().take()?;
-        process.resume()?;
-        process.terminate(LIMIT)
+        let running = self.state().take()?;
+        running.resume()?;
+        running.terminate(LIMIT)
     }
 
     /// [`stop`](Self::stop) and [`start`](Self::start).
@@ -316,10 +344,11 @@ impl RedisServer {
         self.folder.path()
     }
 
-    /// The number of the server's process, while it runs.
+    /// The number of the server's process, while it runs; `None` in a
+    /// container.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.state().running().map(|process| process.id())
+        self.state().running().and_then(|running| running.id())
     }
 
     /// The end of what it said, of all its runs.
@@ -342,19 +371,19 @@ impl RedisServer {
 
 impl State {
     /// The process, unless it has ended: by itself, or by an earlier call.
-    fn running(&mut self) -> Option<&Process> {
-        let process = self.process.as_mut()?;
-        if matches!(process.ended(), Ok(Some(_))) {
+    fn running(&mut self) -> Option<&Running> {
+        let running = self.running.as_mut()?;
+        if matches!(running.ended(), Ok(Some(_))) {
             *self = Self::default();
         }
-        self.process.as_ref()
+        self.running.as_ref()
     }
 
-    fn take(&mut self) -> Result<Process, ServerError> {
+    fn take(&mut self) -> Result<Running, ServerError> {
         self.running().ok_or(ServerError::NotRunning)?;
-        let process = self.process.take().ok_or(ServerError::NotRunning)?;
+        let running = self.running.take().ok_or(ServerError::NotRunning)?;
         self.paused = false;
-        Ok(process)
+        Ok(running)
     }
 }
 

@@ -60,6 +60,8 @@ pub struct RedisBuilder {
     users: Vec<String>,
     lines: Vec<String>,
     primary: Option<Primary>,
+    #[cfg(feature = "containers")]
+    pub(super) image: Option<crate::servers::container::Image>,
 }
 
 /// What may be done without a name.
@@ -136,6 +138,17 @@ impl RedisBuilder {
             address,
             password: primary.admin_password().to_owned(),
             authority: primary.authority_pem().map(Path::to_owned),
+        });
+        self
+    }
+
+    /// Runs the server from this image, such as `redis` and `7.4`, instead of
+    /// this machine's own; see [`container`](crate::servers::container).
+    #[cfg(feature = "containers")]
+    pub fn in_container(mut self, image: &str, tag: &str) -> Self {
+        self.image = Some(crate::servers::container::Image {
+            name: image.to_owned(),
+            tag: tag.to_owned(),
         });
         self
     }
