@@ -111,7 +111,7 @@ async fn lost_replies_of_renew_and_release_are_unknown_outcomes(ctx: &Ctx) -> Ou
 
 async fn cut_connections_are_made_again_and_nothing_leaks(ctx: &Ctx) -> Outcome {
     const WORKERS: usize = 6;
-    const ROUNDS: usize = 12;
+    const ROUNDS: usize = 8;
     let calls = AtomicUsize::new(0);
     let clients = ctx.clients(3).await?;
     let workers = (0..WORKERS).map(|worker| {
