@@ -24,7 +24,8 @@
 -- packed (to read and write text would take most of the time), and the usual
 -- way of the usual operations is one loop without a function: to make functions
 -- would cost more than to run them. What is rare is made when it is needed.
--- Numbers are never made text by '..', which would write 1.796e+15.
+-- Numbers are never made text by '..', which would write 1.796e+15, and numbers
+-- as arguments of a call cost more than text.
 
 local LAYOUT, SIZE = '<c2c1dddddc16', 59
 local MAX_TOKEN, MAX_CLOCK = 9007199254740991, 4503599627370496
@@ -56,8 +57,10 @@ while what do
     end
   end
   local blocks = now < expires and (standing == 'g' or standing == 'v')
-  -- What a record is written with, by the operations below.
-  local label
+  -- Set by those of the operations below that grant or prolong: the label to
+  -- write with the record, the expiry that was asked for, and how many
+  -- milliseconds a record with that expiry is kept.
+  local label, fresh, keep
 
   if not rare and (mark == 0 or now < buried or quarantine > 0 or what == 'B' or what == 'F') then
     rare = (function()
@@ -158,8 +161,8 @@ while what do
 
   if what == 'A' then
     local asker, ttl = ARGV[at + 1], tonumber(ARGV[at + 2])
-    local exactly, number = ARGV[at + 3] == 'e', tonumber(ARGV[at + 4])
-    after = 6
+    local exactly, number = ARGV[at + 4] == 'e', tonumber(ARGV[at + 5])
+    after, fresh, keep = 7, now + ttl, ARGV[at + 3]
     if not reply and now < buried then
       local why, err = rare.tombstone(name, asker)
       if why == nil then
@@ -180,7 +183,7 @@ while what do
         reply = { 2, mark }
       else
         if exactly then token, mark = number, number end
-        if now + ttl > expires then expires = now + ttl end
+        if fresh > expires then expires = fresh end
         label, reply = string.sub(raw, SIZE + 1), token
       end
     else
@@ -207,8 +210,8 @@ while what do
           if standing == 'g' or standing == 'v' then
             reply = { 1, new, token, string.sub(raw, SIZE + 1) }
           end
-          standing, mark, token, owner, label = 'g', new, new, asker, ARGV[at + 5]
-          granted, expires = now, now + ttl
+          standing, mark, token, owner, label = 'g', new, new, asker, ARGV[at + 6]
+          granted, expires = now, fresh
         end
       end
     end
@@ -222,7 +225,7 @@ while what do
       reply = 0
     else
       -- The standing alone; the mark stays as long as it would have.
-      local done = call('SETRANGE', name, 2, 'r')
+      local done = call('SETRANGE', name, '2', 'r')
       if type(done) == 'table' then
         reply = { -1, done.err }
       else
@@ -232,8 +235,8 @@ while what do
     end
 
   elseif what == 'R' then
-    local asker, which, ttl = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-    after = 4
+    local asker, which = ARGV[at + 1], tonumber(ARGV[at + 2])
+    after, fresh, keep = 5, now + tonumber(ARGV[at + 3]), ARGV[at + 4]
     if reply then
       -- Answered.
     elseif owner == asker and token == which then
@@ -243,8 +246,8 @@ while what do
         reply = { 0, 'e' }
       else
         reply = 1
-        if now + ttl > expires then
-          expires, label = now + ttl, string.sub(raw, SIZE + 1)
+        if fresh > expires then
+          expires, label = fresh, string.sub(raw, SIZE + 1)
         end
       end
     else
@@ -312,10 +315,12 @@ while what do
   -- The mark is kept until the clock has passed it by the retention: whatever
   -- mark is dropped is below now - retention ever after.
   if label then
-    local keep = expires > mark and expires or mark
-    local done = call('SET', name,
-      pack(LAYOUT, 'L1', standing, mark, token, granted, expires, buried, owner) .. label,
-      'PX', math.ceil((keep + retention - now) / 1000) + 1)
+    if expires ~= fresh or mark > expires then
+      keep = string.format('%.0f', math.ceil(
+        ((mark > expires and mark or expires) + retention - now) / 1000) + 1)
+    end
+    local done = call('PSETEX', name, keep,
+      pack(LAYOUT, 'L1', standing, mark, token, granted, expires, buried, owner) .. label)
     if done.err then reply = { -1, done.err } end
   end
 

@@ -1,6 +1,6 @@
 //! What one operation asks the script for.
 
-use lease_core::{AcquireRequest, FenceWhen, Key, Owner, RenewRequest, Token, TokenRule};
+use lease_core::{AcquireRequest, FenceWhen, Key, Owner, RenewRequest, Token, TokenRule, Ttl};
 
 use crate::names::Names;
 
@@ -95,7 +95,7 @@ impl Request {
     }
 
     /// Appends the operation's arguments; the script reads the same ones.
-    pub(crate) fn write_args(&self, command: &mut redis::Cmd) {
+    pub(crate) fn write_args(&self, command: &mut redis::Cmd, mark_retention_us: u64) {
         match &self.what {
             What::Acquire(request) => {
                 let (rule, number) = match request.rule {
@@ -105,6 +105,7 @@ impl Request {
                 command.arg("A");
                 command.arg(&request.owner.as_bytes()[..]);
                 command.arg(request.ttl.as_micros());
+                command.arg(kept_ms(request.ttl, mark_retention_us));
                 command.arg(rule);
                 command.arg(number);
                 command.arg(request.label.as_str());
@@ -114,6 +115,7 @@ impl Request {
                 command.arg(&request.owner.as_bytes()[..]);
                 command.arg(request.token.get());
                 command.arg(request.ttl.as_micros());
+                command.arg(kept_ms(request.ttl, mark_retention_us));
             }
             What::Release(owner, token) => {
                 command.arg("L");
@@ -132,4 +134,10 @@ impl Request {
             }
         }
     }
+}
+
+/// How long a record is kept that is granted or prolonged for `ttl`: until that
+/// is over, and then for its mark's sake. At least that, in whole milliseconds.
+fn kept_ms(ttl: Ttl, mark_retention_us: u64) -> u64 {
+    ttl.as_micros().saturating_add(mark_retention_us) / 1000 + 2
 }

@@ -20,6 +20,7 @@ pub(crate) struct Script {
     code: String,
     hash: String,
     birth: String,
+    mark_retention_us: u64,
 }
 
 impl Script {
@@ -42,13 +43,14 @@ impl Script {
             hash: redis::Script::new(&code).get_hash().to_owned(),
             code,
             birth,
+            mark_retention_us: u64::try_from(marks).unwrap_or(u64::MAX),
         }
     }
 
     /// By its hash, or whole for a server that does not have it.
     fn command(&self, requests: &[Request], whole: bool) -> Cmd {
         // Sizes that seldom need to grow.
-        let mut command = Cmd::with_capacity(4 + 7 * requests.len(), 96 + 96 * requests.len());
+        let mut command = Cmd::with_capacity(4 + 8 * requests.len(), 96 + 112 * requests.len());
         if whole {
             command.arg("EVAL").arg(&self.code);
         } else {
@@ -60,7 +62,7 @@ impl Script {
         }
         command.arg(&self.birth);
         for request in requests {
-            request.write_args(&mut command);
+            request.write_args(&mut command, self.mark_retention_us);
         }
         command
     }

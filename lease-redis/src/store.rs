@@ -24,9 +24,9 @@ use crate::request::Request;
 use crate::script::{Script, Sender};
 use crate::wake::WakeUps;
 
-/// Batches under way at once over one connection. Two keep the connection busy
-/// while answers are on their way; more would only make batches smaller.
-const WIDTH: usize = 2;
+/// Batches under way at once over one connection: a few keep the server busy
+/// while answers are on their way; many would only make batches smaller.
+const WIDTH: usize = 4;
 
 /// A store of leases on one Redis server.
 ///

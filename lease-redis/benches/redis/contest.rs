@@ -157,6 +157,8 @@ pub(crate) fn report_crowd(figures: &[Figure], floor: usize) {
     }
 }
 
+const IDLE: Duration = Duration::from_millis(10);
+
 /// From the call of the release to the waiter's grant.
 pub(crate) async fn hand_over(place: &Place, times: usize) {
     let mut raw = Vec::new();
@@ -183,7 +185,7 @@ pub(crate) async fn hand_over(place: &Place, times: usize) {
             async move { (waiting.await.unwrap(), Instant::now()) }
         });
         // Until it sleeps: nothing that it does shows that from outside.
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(IDLE).await;
         let start = Instant::now();
         lease.release().await.unwrap();
         let (next, end) = waiter.await.unwrap();
@@ -213,6 +215,9 @@ async fn raw_hand_over(
         .arg("PX")
         .arg(TTL.as_millis() as u64);
     let _: Option<String> = set.query_async(&mut giver).await.unwrap();
+    // As long as ours is idle before: processors and schedulers take their time
+    // to wake up.
+    tokio::time::sleep(IDLE).await;
     let start = Instant::now();
     let call = give.key("rawkey");
     let (given, end) = futures_util::future::join(call.invoke_async::<()>(&mut giver), async {

@@ -133,6 +133,7 @@ impl Contestant for SameScript {
         take.arg("A")
             .arg(&owner[..])
             .arg(TTL.as_micros() as u64)
+            .arg(TTL.as_millis() as u64 + 86_400_002)
             .arg("n")
             .arg(0)
             .arg("");

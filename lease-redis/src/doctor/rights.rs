@@ -65,6 +65,13 @@ fn probes(facts: &Facts) -> Vec<(&'static str, Cmd, Severity, &'static str)> {
             Critical,
             nothing,
         ),
+        // No time at all is refused, after the look at the rights.
+        (
+            "PSETEX",
+            command(&["PSETEX", &name, "0", ""]),
+            Critical,
+            nothing,
+        ),
         // Nothing at the start of nothing: makes no key.
         (
             "SETRANGE",

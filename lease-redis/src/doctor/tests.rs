@@ -281,7 +281,7 @@ async fn a_cluster_is_not_a_server_of_its_own() {
 async fn missing_rights_are_named_one_by_one() {
     use Severity::{Critical, Healthy, Note, Warning};
     // As on the page of the doctor.
-    let everything = "-@all +eval +evalsha +time +get +set +setrange +pttl +publish +subscribe \
+    let everything = "-@all +eval +evalsha +time +get +set +psetex +setrange +pttl +publish +subscribe \
                       +unsubscribe +scan +ping +info";
     let server = start(
         RedisServer::builder()
