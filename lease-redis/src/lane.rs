@@ -6,11 +6,15 @@
 //! for company: a batch holds what has come by the time the executor has
 //! nothing else to do, or by the time an earlier batch is back.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Poll;
 
 use lease_core::StoreError;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::reply::{Reply, odd};
 use crate::request::Request;
@@ -143,30 +147,66 @@ async fn take(lane: Arc<Lane>) {
         lane.call_taker(&mut state);
         (turn, batch)
     };
-    let (requests, mut callers): (Vec<_>, Vec<_>) =
-        batch.into_iter().map(|one| (one.request, one.tell)).unzip();
-    let answers = tokio::select! {
-        answers = lane.sender.send(&requests) => answers,
-        () = all_gone(&mut callers) => return,
+    let (requests, mut callers): (Vec<_>, Vec<_>) = batch
+        .into_iter()
+        .map(|one| (one.request, Some(one.tell)))
+        .unzip();
+    let sent = Instant::now();
+    let mut turn = Some(turn);
+    let mut sending = pin!(lane.sender.send(&requests));
+    let answers = loop {
+        let left = tokio::select! {
+            answers = &mut sending => break answers,
+            left = somebody_leaves(&mut callers) => left,
+        };
+        if left == 0 {
+            return;
+        }
+        // Others may have more patience than there is time. What comes next
+        // must not wait with them.
+        if lane.sender.link().give_up_if_silent(sent) {
+            turn = None;
+        }
     };
     // First, so that whoever is woken finds the way free.
     drop(turn);
     match answers {
         Ok(answers) => {
             for (caller, answer) in callers.into_iter().zip(answers) {
-                let _ = caller.send(answer);
+                tell(caller, answer);
             }
         }
         Err(error) => {
             for caller in callers {
-                let _ = caller.send(Err(error.clone()));
+                tell(caller, Err(error.clone()));
             }
         }
     }
 }
 
-async fn all_gone(callers: &mut [oneshot::Sender<Answer>]) {
-    for caller in callers {
-        caller.closed().await;
+fn tell(caller: Option<oneshot::Sender<Answer>>, answer: Answer) {
+    if let Some(caller) = caller {
+        let _ = caller.send(answer);
     }
+}
+
+/// Waits until callers have left, and says how many have not.
+async fn somebody_leaves(callers: &mut [Option<oneshot::Sender<Answer>>]) -> usize {
+    poll_fn(|context| {
+        let mut left = false;
+        for caller in &mut *callers {
+            if caller
+                .as_mut()
+                .is_some_and(|one| one.poll_closed(context).is_ready())
+            {
+                *caller = None;
+                left = true;
+            }
+        }
+        match left {
+            true => Poll::Ready(callers.iter().flatten().count()),
+            false => Poll::Pending,
+        }
+    })
+    .await
 }

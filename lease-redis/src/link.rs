@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use lease_core::StoreError;
 use redis::{AsyncConnectionConfig, Client};
 use tokio::sync::watch;
@@ -23,6 +25,10 @@ const YOUNG: Duration = Duration::from_secs(1);
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(10);
 const MOST_BACKOFF: Duration = Duration::from_secs(1);
+
+/// A try to connect that takes longer gets another one beside it; the next
+/// follow after twice as long each.
+const FIRST_PATIENCE: Duration = Duration::from_millis(300);
 
 /// Where connections come from.
 #[derive(Clone)]
@@ -171,6 +177,20 @@ impl Link {
         }
     }
 
+    /// Lets the connection go if it has been silent since `sent`, and that is a
+    /// while ago. Whether it did.
+    pub(crate) fn give_up_if_silent(&self, sent: Instant) -> bool {
+        let up = match &*self.state() {
+            State::Up(up) => up.clone(),
+            _ => return false,
+        };
+        let silent = sent.elapsed() >= SILENCE && up.silent_since(sent);
+        if silent {
+            self.retire(&up);
+        }
+        silent
+    }
+
     /// Says that a request is under way, until the result is dropped.
     pub(crate) fn ask<'a>(&'a self, up: &'a Up) -> Asking<'a> {
         Asking {
@@ -256,7 +276,39 @@ async fn connect(
     let _ = tell.send(Some(outcome));
 }
 
+/// Opens a connection. When that takes long, it begins again beside the first
+/// try, and takes what comes first: the first may have been sent into a network
+/// that swallowed it, and has come back.
 async fn open(
+    client: &Client,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+) -> Result<Wire, StoreError> {
+    let end = Instant::now() + connect_timeout;
+    let try_it = || {
+        let left = end.saturating_duration_since(Instant::now());
+        open_once(client, left, response_timeout)
+    };
+    let mut tries = FuturesUnordered::from_iter([try_it()]);
+    let mut pause = FIRST_PATIENCE;
+    loop {
+        tokio::select! {
+            outcome = tries.next() => match outcome {
+                Some(Err(error)) if tries.is_empty() => return Err(error),
+                Some(Err(_)) | None => {}
+                Some(Ok(wire)) => return Ok(wire),
+            },
+            () = tokio::time::sleep(pause) => {
+                pause *= 2;
+                if Instant::now() + pause < end {
+                    tries.push(try_it());
+                }
+            }
+        }
+    }
+}
+
+async fn open_once(
     client: &Client,
     connect_timeout: Duration,
     response_timeout: Duration,

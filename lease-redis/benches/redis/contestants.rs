@@ -194,7 +194,7 @@ impl Contestant for Handle {
     }
 
     async fn pair(&self, key: &str) {
-        let lease = self.0.lease(&Key::new(key).unwrap()).ttl(TTL);
+        let lease = self.0.lease(Key::new(key).unwrap()).ttl(TTL);
         lease.acquire().await.unwrap().release().await.unwrap();
     }
 }
