@@ -3,6 +3,7 @@
 mod error;
 mod eval;
 mod script;
+mod store;
 mod writes;
 
 use std::fmt;

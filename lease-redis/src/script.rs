@@ -123,7 +123,8 @@ impl Sender {
         .map_err(failed)
     }
 
-    async fn ask(&self, up: &Up, command: &Cmd) -> Result<Value, RedisError> {
+    /// Sends one command, and gives the connection up if it fails.
+    pub(crate) async fn ask(&self, up: &Up, command: &Cmd) -> Result<Value, RedisError> {
         let asking = self.link.ask(up);
         let result = up.wire.send(command).await;
         match &result {

@@ -18,6 +18,7 @@ use crate::doctor::{self, Facts};
 use crate::lane::{Lane, MOST_IN_BATCH};
 use crate::link::{Link, Origin};
 use crate::list;
+use crate::names::Names;
 use crate::options::RedisOptions;
 use crate::reply::Reply;
 use crate::request::Request;
@@ -92,6 +93,15 @@ impl RedisStore {
     pub(crate) async fn connect(&self) -> Result<(), StoreError> {
         let lanes = self.inner.lanes()?;
         lanes.plain.sender().link().connection().await.map(drop)
+    }
+
+    /// The connection of the runtime that we are on, for the store's gate.
+    pub(crate) fn plain_lane(&self) -> Result<Arc<Lane>, StoreError> {
+        Ok(Arc::clone(&self.inner.lanes()?.plain))
+    }
+
+    pub(crate) fn names(&self) -> &Names {
+        &self.inner.options.names
     }
 
     async fn ask(&self, request: Request) -> Result<Reply, StoreError> {

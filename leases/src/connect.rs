@@ -43,6 +43,10 @@ pub async fn open(url: &str) -> Result<Store, Error> {
         Kind::Sqlite => sqlite(&scheme, url).await,
         #[cfg(not(feature = "sqlite"))]
         Kind::Sqlite => Err(feature_off(known)),
+        #[cfg(feature = "redis")]
+        Kind::Redis => redis(&scheme, url).await,
+        #[cfg(not(feature = "redis"))]
+        Kind::Redis => Err(feature_off(known)),
         Kind::Later => Err(not_yet(known)),
     }
 }
@@ -64,13 +68,24 @@ fn memory(url: &str) -> Result<Store, Error> {
 
 #[cfg(feature = "sqlite")]
 async fn sqlite(scheme: &str, url: &str) -> Result<Store, Error> {
-    // Schemes are not case-sensitive; what follows is.
-    let rest = url.get(scheme.len()..).unwrap_or_default();
-    let options = lease_sqlite::SqliteOptions::from_url(&format!("{scheme}{rest}"))?;
+    let options = lease_sqlite::SqliteOptions::from_url(&with_scheme(scheme, url))?;
     Ok(options.open().await?.into())
 }
 
-#[cfg(not(feature = "sqlite"))]
+#[cfg(feature = "redis")]
+async fn redis(scheme: &str, url: &str) -> Result<Store, Error> {
+    let options = lease_redis::RedisOptions::from_url(&with_scheme(scheme, url))?;
+    Ok(options.open().await?.into())
+}
+
+/// Schemes are not case-sensitive; what follows is.
+#[cfg(any(feature = "sqlite", feature = "redis"))]
+fn with_scheme(scheme: &str, url: &str) -> String {
+    let rest = url.get(scheme.len()..).unwrap_or_default();
+    format!("{scheme}{rest}")
+}
+
+#[cfg(not(all(feature = "sqlite", feature = "redis")))]
 fn feature_off(known: &Known) -> Error {
     let (name, feature) = (known.name, known.feature.unwrap_or_default());
     InvalidInput::Url(format!(

@@ -47,6 +47,7 @@ pub fn stores() -> Vec<StoreInfo> {
 pub(crate) enum Kind {
     Memory,
     Sqlite,
+    Redis,
     Later,
 }
 
@@ -83,7 +84,20 @@ pub(crate) const KNOWN: &[Known] = &[
         schemes: &["sqlite"],
         feature: Some("sqlite"),
     },
-    later("redis", &["redis", "rediss"], "redis"),
+    Known {
+        kind: Kind::Redis,
+        name: "redis",
+        schemes: &[
+            "redis",
+            "rediss",
+            "redis+unix",
+            "unix",
+            "valkey",
+            "valkeys",
+            "valkey+unix",
+        ],
+        feature: Some("redis"),
+    },
     later("redis-sentinel", &["redis+sentinel"], "redis"),
     later("redis-cluster", &["redis+cluster"], "redis"),
     later("redlock", &["redlock"], "redis"),
@@ -108,6 +122,14 @@ fn availability(kind: Kind) -> Availability {
         Kind::Sqlite => compiled_in(lease_sqlite::SqliteOptions::new("leases.db").guarantees()),
         #[cfg(not(feature = "sqlite"))]
         Kind::Sqlite => Availability::FeatureOff,
+        #[cfg(feature = "redis")]
+        Kind::Redis => match lease_redis::RedisOptions::from_url("redis://localhost") {
+            Ok(options) => compiled_in(options.guarantees()),
+            // A URL of our own: never.
+            Err(_) => Availability::NotYet,
+        },
+        #[cfg(not(feature = "redis"))]
+        Kind::Redis => Availability::FeatureOff,
         Kind::Later => Availability::NotYet,
     }
 }

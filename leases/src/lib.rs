@@ -52,9 +52,11 @@
 //! | --- | --- | --- |
 //! | `memory:` | always | a new, empty store inside this process |
 //! | `sqlite:///absolute/path.db`, `sqlite:relative.db` | `sqlite` (default) | the processes of one host |
+//! | `redis://host:6379/0`, `rediss://…` by TLS, `redis+unix:///path/to/socket` | `redis` | whoever reaches that server |
 //!
 //! # Cargo features
 //! * `sqlite` (default): leases in an SQLite file.
+//! * `redis`: leases on a Redis or Valkey server, by TLS too.
 //! * `metrics`: counters, histograms and gauges through the `metrics` facade.
 //! * `full`: all of them.
 #![forbid(unsafe_code)]
@@ -68,6 +70,9 @@ mod url;
 pub use connect::{connect, open};
 pub use known::{Availability, StoreInfo, stores};
 pub use lease_core::*;
+/// Leases on a Redis server: options, and fenced writes there.
+#[cfg(feature = "redis")]
+pub use lease_redis as redis;
 /// Leases in an SQLite file: options, and fenced writes in the caller's own
 /// transaction.
 #[cfg(feature = "sqlite")]

@@ -48,6 +48,13 @@ impl From<lease_sqlite::SqliteStore> for Store {
     }
 }
 
+#[cfg(feature = "redis")]
+impl From<lease_redis::RedisStore> for Store {
+    fn from(store: lease_redis::RedisStore) -> Self {
+        Self::new(Arc::new(store.clone()), Arc::new(store))
+    }
+}
+
 /// The store's name and nothing of its URL, which may hold secrets.
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -53,8 +53,6 @@ async fn a_store_gives_its_leases_and_its_gate_and_no_secrets() {
 #[tokio::test]
 async fn a_known_scheme_that_is_not_here_says_what_to_do() {
     for (url, feature) in [
-        ("redis://h/0", "redis"),
-        ("rediss://h/0", "redis"),
         ("redis+sentinel://h/m", "redis"),
         ("redis+cluster://h", "redis"),
         ("redlock://a,b,c", "redis"),
@@ -80,6 +78,8 @@ async fn an_unknown_scheme_lists_the_known_ones() {
         "\"zookeeper\"",
         "memory",
         "sqlite",
+        "redis",
+        "valkey+unix",
         "postgres",
         "queue+redis",
     ] {
@@ -101,6 +101,14 @@ async fn no_error_repeats_a_secret() {
         "sqlite://user:hunter2@host/db?password=x7",
         "sqlite:/nowhere/db?password=x7",
         "sqlite:/nowhere/db#hunter2",
+        "redis://hunter2@h",
+        "REDIS://user:hunter2@h/x7",
+        "rediss://user:hunter2@h?x7",
+        "redis://user:hunter2@h?password=x7",
+        "redis://user:hun/ter2@h?password=x7@h",
+        "redis+unix://user:hunter2@h/s?pass=x7",
+        "unix:///s?password=hunter2",
+        "valkey://user:hunter2@h:x7",
     ] {
         let words = refused(url).await;
         for secret in ["hunter2", "x7"] {
@@ -125,6 +133,13 @@ fn every_store_is_listed_with_what_it_promises_or_what_it_lacks() {
         assert!(matches!(sqlite.availability, Availability::CompiledIn(_)));
     } else {
         assert_eq!(sqlite.availability, Availability::FeatureOff);
+    }
+    let redis = stores.iter().find(|s| s.name == "redis").unwrap();
+    assert_eq!(redis.feature, Some("redis"));
+    if cfg!(feature = "redis") {
+        assert!(matches!(redis.availability, Availability::CompiledIn(_)));
+    } else {
+        assert_eq!(redis.availability, Availability::FeatureOff);
     }
     let mut schemes: Vec<_> = stores.iter().flat_map(|s| s.schemes).collect();
     let all = schemes.len();
@@ -185,4 +200,101 @@ async fn without_its_feature_sqlite_says_so() {
         words.contains("turn on the cargo feature \"sqlite\""),
         "{words}"
     );
+}
+
+#[cfg(feature = "redis")]
+mod redis {
+    use lease_conformance::servers::redis::RedisServer;
+    use leases::StoreErrorKind;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn every_scheme_reaches_the_server() {
+        let server = RedisServer::builder().start().unwrap();
+        let tcp = server.url().to_string();
+        let unix = server.unix_url().to_string();
+        let (_, at) = tcp.split_once(':').unwrap();
+        let (_, path) = unix.split_once(':').unwrap();
+        let mut highest = None;
+        for url in [
+            format!("redis:{at}"),
+            format!("Valkey:{at}"),
+            format!("redis+unix:{path}"),
+            format!("UNIX:{path}"),
+            format!("valkey+unix:{path}"),
+        ] {
+            let leases = leases::connect(&url).await.unwrap();
+            assert_eq!(leases.inspect("k").await.unwrap().high_water, highest);
+            let lease = leases.lease("k").acquire().await.unwrap();
+            highest = Some(lease.token());
+            lease.release().await.unwrap();
+            let promised = leases.guarantees().clone();
+            let listed = leases::stores().into_iter().find(|s| s.name == "redis");
+            assert_eq!(
+                listed.unwrap().availability,
+                Availability::CompiledIn(Box::new(promised))
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn tls_needs_an_authority_that_is_trusted() {
+        let server = RedisServer::builder().tls().start().unwrap();
+        let authority = server.authority_pem().unwrap().display().to_string();
+        for scheme in ["rediss", "valkeys"] {
+            let url = format!("{scheme}://{}", server.address());
+            let leases = leases::connect(&format!("{url}?ca={authority}")).await;
+            leases.unwrap().inspect("k").await.unwrap();
+            let error = leases::open(&url).await.unwrap_err();
+            assert!(matches!(error, Error::Store(_)), "{error:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn its_gate_is_in_the_server_under_the_same_prefix() {
+        let server = RedisServer::builder().start().unwrap();
+        let url = server.url().to_string();
+        let (key, token) = (Key::new("r").unwrap(), |n| Token::new(n).unwrap());
+        let first = leases::open(&url).await.unwrap();
+        first.gate().admit(&key, token(2)).await.unwrap();
+        let second = leases::open(&url).await.unwrap();
+        assert!(second.gate().admit(&key, token(1)).await.is_err());
+        let other = leases::open(&format!("{url}?prefix=other")).await.unwrap();
+        other.gate().admit(&key, token(1)).await.unwrap();
+        assert_eq!(format!("{other:?}"), "Store { store: \"redis\", .. }");
+    }
+
+    #[tokio::test]
+    async fn who_is_refused_or_hears_nothing_is_told_so_and_no_secret() {
+        let server = RedisServer::builder().password("s3cret").start().unwrap();
+        let kind = |url: String| async move {
+            match leases::open(&url).await.unwrap_err() {
+                Error::Store(error) => {
+                    let words = format!("{error} {error:?}");
+                    assert!(!words.contains("hunter2"), "{words}");
+                    error.kind()
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        let address = server.address();
+        let wrong = kind(format!("redis://:hunter2@{address}")).await;
+        assert_eq!(wrong, StoreErrorKind::Refusing);
+        server.kill().unwrap();
+        let gone = kind(format!("redis://:hunter2@{address}")).await;
+        assert_eq!(gone, StoreErrorKind::Unavailable);
+    }
+}
+
+#[cfg(not(feature = "redis"))]
+#[tokio::test]
+async fn without_its_feature_redis_says_so() {
+    for url in ["redis://h", "rediss://h", "unix:///s", "valkey+unix:///s"] {
+        let words = refused(url).await;
+        assert!(
+            words.contains("turn on the cargo feature \"redis\""),
+            "{words}"
+        );
+    }
 }
