@@ -21,7 +21,10 @@ n. `lease run` otherwise ends with its command's own.
 
 LEASE_LOG=info (or debug, trace) shows every step of a lease on stderr.")]
 pub(crate) struct Cli {
-    /// The store, as a URL: sqlite:///absolute/path.db, sqlite:relative.db.
+    /// The store, as a URL: sqlite:///absolute/path.db, redis://host:6379/0.
+    ///
+    /// Others on this machine can see arguments: set a URL that holds a
+    /// password as $LEASE_STORE.
     ///
     /// Defaults to $LEASE_STORE, then to an SQLite file of this user's,
     /// $XDG_STATE_HOME/lease/leases.db (~/.local/state when unset), which is

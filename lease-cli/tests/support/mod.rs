@@ -16,12 +16,22 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// A folder with a store in it.
 pub struct Place {
     dir: tempfile::TempDir,
+    /// The store, where it is not in the folder.
+    url: Option<String>,
 }
 
 impl Place {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Self { dir }
+        Self { dir, url: None }
+    }
+
+    /// With a store that is elsewhere.
+    pub fn with_store(url: impl ToString) -> Self {
+        Self {
+            url: Some(url.to_string()),
+            ..Self::new()
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -35,13 +45,11 @@ impl Place {
     /// The program with this place's store.
     pub fn lease(&self, args: &[&str]) -> Command {
         let mut command = program();
+        let file = || format!("sqlite://{}", self.database().display());
         command
             .args(args)
             .current_dir(self.dir.path())
-            .env(
-                "LEASE_STORE",
-                format!("sqlite://{}", self.database().display()),
-            )
+            .env("LEASE_STORE", self.url.clone().unwrap_or_else(file))
             // Where the scripts of the tests find it.
             .env("LEASE", env!("CARGO_BIN_EXE_lease"));
         command
