@@ -1,6 +1,6 @@
 //! What a key is called inside Redis.
 
-use lease_core::{InvalidInput, Key, Owner};
+use lease_core::{InvalidInput, Key};
 
 /// The longest prefix; it is repeated in every name.
 const MAX_PREFIX_BYTES: usize = 128;
@@ -9,7 +9,8 @@ const MAX_PREFIX_BYTES: usize = 128;
 ///
 /// * `prefix:{key}`: the record of a key (its mark and its last grant); its
 ///   wake-up channel has the same name;
-/// * `prefix:{key}:owner`: the tombstone of an owner of that key;
+/// * `prefix:{key}:owner`: the tombstone of an owner of that key, 32 hexadecimal
+///   digits (only the script spells it);
 /// * `prefix:gate:{resource}`: the highest token that a resource admitted;
 /// * `prefix:birth`: the birth marker of the quarantine.
 ///
@@ -74,11 +75,6 @@ impl Names {
         push_glob_escaped(&mut pattern, &self.prefix);
         pattern.push_str(":*");
         pattern
-    }
-
-    /// The tombstone of `owner`, as the script spells it too.
-    pub(crate) fn tombstone(&self, key: &Key, owner: Owner) -> String {
-        format!("{}:{owner}", self.record(key))
     }
 
     /// A SCAN pattern for the records of the keys that start with `prefix`.
@@ -184,10 +180,6 @@ mod tests {
         assert_eq!(names().birth(), "p:birth");
         assert_eq!(names().key_of(&names().nobody()), None);
         assert_eq!(Names::new("a*b").unwrap().everything(), "a\\*b:*");
-        assert_eq!(
-            names().tombstone(&key, Owner::from_bytes([0xab; 16])),
-            format!("p:{{k}}:{}", "ab".repeat(16))
-        );
     }
 
     #[test]

@@ -1,0 +1,7 @@
+//! For those who run the server: rights, and what the doctor finds.
+
+#[doc = include_str!("../docs/acl.md")]
+pub mod acl {}
+
+#[doc = include_str!("../docs/doctor.md")]
+pub mod doctor {}
