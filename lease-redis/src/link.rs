@@ -34,7 +34,7 @@ const FIRST_PATIENCE: Duration = Duration::from_millis(300);
 #[derive(Clone)]
 pub(crate) enum Origin {
     Client {
-        client: Client,
+        client: Box<Client>,
         connect_timeout: Duration,
         response_timeout: Duration,
     },

@@ -59,7 +59,7 @@ struct Lanes {
 impl RedisStore {
     pub(crate) fn new(options: RedisOptions) -> Self {
         let origin = Origin::Client {
-            client: options.client.clone(),
+            client: Box::new(options.client.clone()),
             connect_timeout: options.connect_timeout,
             response_timeout: options.response_timeout,
         };
