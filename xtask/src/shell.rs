@@ -5,7 +5,9 @@ use std::process::Command;
 
 /// The workspace's folder.
 pub(crate) fn root() -> PathBuf {
-    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    // Cargo's word first: the program may have been built in another checkout.
+    let own = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     own.parent().map_or(own.clone(), PathBuf::from)
 }
 
