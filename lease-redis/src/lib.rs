@@ -39,7 +39,7 @@
 //! | a record is evicted (`maxmemory` with any policy but `noeviction`), deleted or overwritten by hand | **lost** for that key, quarantine or not: nothing tells that it was there | keep rising, if the clock did not step back behind the mark |
 //! | the server's clock steps forward by more than the holder's drift allowance | **lost**: grants end early, and after a step beyond [`RedisOptions::tombstone_retention`] tombstones do | keep rising |
 //! | the clock steps back | kept; grants last longer by the step | keep rising, unless it steps back by more than [`RedisOptions::mark_retention`] and the key had been idle for that long |
-//! | a replica takes over | **lost** for what had not reached it; kept with a quarantine if the former primary answers nobody any more | keep rising, if the replica's clock is not behind what was lost |
+//! | a replica takes over | **lost** for what had not reached it; kept with a quarantine, if the former primary answers nobody any more and does not take over again while a grant from before still lasts | keep rising, if the replica's clock is not behind what was lost |
 //! | it takes over, with [`RedisOptions::wait_for_replicas`] | likewise, but less is lost: what was confirmed is on so many replicas, and the one that takes over may be another | likewise |
 //! | two servers take themselves for the primary | **lost**, quarantine or not | each server's rise; between the two they may be equal |
 //! | the server stands still (SIGSTOP, swapping, a long script of others) | kept: nobody is granted anything meanwhile. A request without an answer for [`RedisOptions::response_timeout`] is `UnknownOutcome` | keep rising |

@@ -54,6 +54,9 @@
 //! | `sqlite:///absolute/path.db`, `sqlite:relative.db` | `sqlite` (default) | the processes of one host |
 //! | `redis://host:6379/0`, `rediss://…` by TLS, `redis+unix:///path/to/socket` | `redis` | whoever reaches that server |
 //!
+//! `valkey://`, `valkeys://`, `valkey+unix://` and `unix://` mean the same as their
+//! kin of Redis.
+//!
 //! # Cargo features
 //! * `sqlite` (default): leases in an SQLite file.
 //! * `redis`: leases on a Redis or Valkey server, by TLS too.
