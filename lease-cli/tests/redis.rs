@@ -302,6 +302,23 @@ fn doctor_ends_with_how_bad_it_is() {
 }
 
 #[test]
+fn a_quarantine_is_waited_out_with_a_notice() {
+    let server = plain();
+    let with = |prefix: &str| {
+        let url = server.url();
+        Place::with_store(format!("{url}?prefix={prefix}&quarantine_ms=1000"))
+    };
+    // The first request for a free key begins it.
+    let once = ["run", "-n", "--ttl", "1s", "k", "--", "true"];
+    let refused = with("a").done(&once).code(75);
+    refused.error_line("grants nothing for another");
+    let waits = ["run", "--ttl", "1s", "k", "--", "echo", "mine"];
+    let ended = with("b").done(&waits).ok();
+    assert_eq!(ended.out, "mine\n");
+    ended.error_line("waiting for \"k\"");
+}
+
+#[test]
 fn options_of_a_url_are_right_or_refused() {
     let server = plain();
     let with = |query: &str| Place::with_store(format!("{}?{query}", server.url()));
