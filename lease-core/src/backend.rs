@@ -122,7 +122,7 @@ pub enum RefusedReason {
     Abandoned,
     /// This owner's grant was revoked.
     Revoked,
-    /// The store started empty and may have forgotten grants that are still
+    /// The store started anew and may have forgotten grants that are still
     /// believed in; it grants again after `remaining`.
     Quarantine {
         /// How long it goes on.
@@ -142,7 +142,8 @@ impl fmt::Display for RefusedReason {
             Self::Revoked => f.write_str("this owner's grant was revoked"),
             Self::Quarantine { remaining } => write!(
                 f,
-                "the store started empty and grants nothing for another {remaining:?}"
+                "the store has started anew, may have forgotten grants, and grants nothing for another \
+                 {remaining:?}"
             ),
             Self::TokensExhausted => f.write_str("the key's fencing tokens are used up"),
         }

@@ -1,5 +1,9 @@
 //! What Redis's failures mean for a lease.
 
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
 use lease_core::{StoreError, StoreErrorKind};
 use redis::{ErrorKind, RedisError};
 
@@ -102,12 +106,29 @@ fn by_code(code: &str) -> (StoreErrorKind, &'static str) {
     }
 }
 
+/// Whether TLS could not be agreed on. Its library says so by the kind of an
+/// error of input and output; trying again would not help.
+fn is_tls(error: &RedisError) -> bool {
+    let source = error.source();
+    source
+        // The driver gives its own box for the source.
+        .and_then(|source| source.downcast_ref::<Arc<dyn Error + Send + Sync>>())
+        .and_then(|source| source.downcast_ref::<io::Error>())
+        .is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
+}
+
 fn by_driver(phase: Phase, error: &RedisError) -> (StoreErrorKind, &'static str) {
     use StoreErrorKind::{InvalidInput, Refusing, Unavailable, UnknownOutcome};
     match (phase, error.kind()) {
         (_, ErrorKind::InvalidClientConfig | ErrorKind::Client) => {
             (InvalidInput, "check the URL and the options")
         }
+        (Phase::Unsent, ErrorKind::Io) if is_tls(error) => (
+            Refusing,
+            "TLS failed: check that the server speaks TLS, name its authority by ?ca= in the URL if \
+             the system does not know it, and give ?cert= and ?key= if the server asks for a \
+             certificate",
+        ),
         (Phase::Unsent, ErrorKind::Io) => (
             Unavailable,
             "check that the server runs and can be reached from here",

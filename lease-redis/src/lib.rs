@@ -114,7 +114,7 @@
 //!   the server's clock once. Each operation of a batch has its own outcome,
 //!   and one that fails has changed nothing. The script is called by its hash,
 //!   and sent whole to a server that does not know it.
-//! * **Batches.** A lone request goes out at once. While two calls are under
+//! * **Batches.** A lone request goes out at once. While some calls are under
 //!   way, others gather, at most 256 each, and one call takes them all. Nothing
 //!   waits for company. Renewals of many leases are one call for each 256.
 //! * **Links.** One connection for each tokio runtime, one more with
