@@ -68,7 +68,12 @@ fn cpu_us() -> f64 {
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
 
-pub(crate) async fn lone(all: &[&dyn Contestant], rounds: usize, pairs: usize) -> Vec<Figure> {
+pub(crate) async fn lone(
+    all: &[&dyn Contestant],
+    renew: bool,
+    rounds: usize,
+    pairs: usize,
+) -> Vec<Figure> {
     let mut figures = blank(all);
     for round in 0..=rounds {
         for (one, figure) in all.iter().zip(&mut figures) {
@@ -76,7 +81,7 @@ pub(crate) async fn lone(all: &[&dyn Contestant], rounds: usize, pairs: usize) -
             let mut times = Vec::with_capacity(pairs);
             for _ in 0..pairs {
                 let start = Instant::now();
-                one.pair("lone").await;
+                one.pair("lone", renew).await;
                 times.push(start.elapsed().as_secs_f64() * 1e6);
             }
             // The first round warms up.
@@ -102,7 +107,7 @@ pub(crate) async fn crowd(
             let counts = join_all((0..tasks).map(|task| async move {
                 let (key, mut count) = (format!("crowd/{task}"), 0_u32);
                 while start.elapsed() < time {
-                    one.pair(&key).await;
+                    one.pair(&key, false).await;
                     count += 1;
                 }
                 count

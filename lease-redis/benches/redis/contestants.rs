@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::{
-    AcquireOutcome, AcquireRequest, Key, Label, LeaseBackend, Leases, Owner, TokenRule, Ttl,
+    AcquireOutcome, AcquireRequest, Key, Label, LeaseBackend, Leases, Owner, RenewOutcome,
+    RenewRequest, TokenRule, Ttl,
 };
 use lease_redis::{RedisOptions, RedisStore};
 use redis::aio::MultiplexedConnection;
@@ -15,7 +16,9 @@ pub(crate) const TTL: Duration = Duration::from_secs(30);
 #[async_trait]
 pub(crate) trait Contestant: Sync {
     fn name(&self) -> String;
-    async fn pair(&self, key: &str);
+    /// Acquires and releases, with a renewal between if that is asked for and
+    /// can be.
+    async fn pair(&self, key: &str, renew: bool);
 }
 
 pub(crate) async fn connect(url: &str, nodelay: bool) -> MultiplexedConnection {
@@ -31,6 +34,9 @@ const TAKE: &str = "
     local token = redis.call('INCR', KEYS[2])
     redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
     return token";
+const PROLONG: &str = "
+    if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+    return 0";
 const GIVE: &str = "
     if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
     return 0";
@@ -40,19 +46,22 @@ pub(crate) struct Bare {
     connection: MultiplexedConnection,
     nodelay: bool,
     take: String,
+    prolong: String,
     give: String,
 }
 
 impl Bare {
     pub(crate) async fn new(url: &str, nodelay: bool) -> Self {
         let mut connection = connect(url, nodelay).await;
-        let (take, give) = (Script::new(TAKE), Script::new(GIVE));
+        let [take, prolong, give] = [TAKE, PROLONG, GIVE].map(Script::new);
         take.load_async(&mut connection).await.unwrap();
+        prolong.load_async(&mut connection).await.unwrap();
         give.load_async(&mut connection).await.unwrap();
         Self {
             connection,
             nodelay,
             take: take.get_hash().to_owned(),
+            prolong: prolong.get_hash().to_owned(),
             give: give.get_hash().to_owned(),
         }
     }
@@ -69,7 +78,7 @@ impl Contestant for Bare {
         format!("bare EVALSHA, least script (NODELAY {nodelay})")
     }
 
-    async fn pair(&self, key: &str) {
+    async fn pair(&self, key: &str, renew: bool) {
         let mut connection = self.connection.clone();
         let owner = Owner::random().unwrap().to_string();
         let (grant, mark) = (format!("g:{{{key}}}"), format!("m:{{{key}}}"));
@@ -82,6 +91,13 @@ impl Contestant for Bare {
         take.arg(&owner).arg(TTL.as_millis() as u64);
         let token: u64 = take.query_async(&mut connection).await.unwrap();
         assert!(token > 0);
+        if renew {
+            let mut prolong = Cmd::new();
+            prolong.arg("EVALSHA").arg(&self.prolong).arg(1).arg(&grant);
+            prolong.arg(&owner).arg(TTL.as_millis() as u64);
+            let prolonged: u64 = prolong.query_async(&mut connection).await.unwrap();
+            assert_eq!(prolonged, 1);
+        }
         let mut give = Cmd::new();
         give.arg("EVALSHA")
             .arg(&self.give)
@@ -97,18 +113,25 @@ impl Contestant for Bare {
 pub(crate) struct SameScript {
     connection: MultiplexedConnection,
     hash: String,
+    notifies: bool,
 }
 
 impl SameScript {
-    pub(crate) async fn new(url: &str) -> Self {
+    pub(crate) async fn new(url: &str, notifies: bool) -> Self {
         let mut connection = connect(url, true).await;
         let settings = "local retention, tombstones, quarantine = 86400000000, 600000000, 0\n";
         let code = format!("{settings}{}", include_str!("../../src/lease.lua"));
-        let script = Script::new(&code);
+        let publish = "call('PUBLISH', name, '')";
+        assert!(code.contains(publish));
+        let script = match notifies {
+            true => Script::new(&code),
+            false => Script::new(&code.replace(publish, "")),
+        };
         script.load_async(&mut connection).await.unwrap();
         Self {
             connection,
             hash: script.get_hash().to_owned(),
+            notifies,
         }
     }
 
@@ -123,10 +146,15 @@ impl SameScript {
 #[async_trait]
 impl Contestant for SameScript {
     fn name(&self) -> String {
-        "bare EVALSHA, our script (NODELAY on)".to_owned()
+        let without = if self.notifies {
+            ""
+        } else {
+            " without PUBLISH"
+        };
+        format!("bare EVALSHA, our script{without} (NODELAY on)")
     }
 
-    async fn pair(&self, key: &str) {
+    async fn pair(&self, key: &str, renew: bool) {
         let mut connection = self.connection.clone();
         let owner = *Owner::random().unwrap().as_bytes();
         let mut take = self.call(key);
@@ -138,6 +166,14 @@ impl Contestant for SameScript {
             .arg(0)
             .arg("");
         let granted: Vec<u64> = take.query_async(&mut connection).await.unwrap();
+        if renew {
+            let mut prolong = self.call(key);
+            prolong.arg("R").arg(&owner[..]).arg(granted[0]);
+            prolong.arg(TTL.as_micros() as u64);
+            prolong.arg(TTL.as_millis() as u64 + 86_400_002);
+            let prolonged: Vec<u64> = prolong.query_async(&mut connection).await.unwrap();
+            assert_eq!(prolonged, [1]);
+        }
         let mut give = self.call(key);
         give.arg("L").arg(&owner[..]).arg(granted[0]);
         let freed: Vec<u64> = give.query_async(&mut connection).await.unwrap();
@@ -161,7 +197,7 @@ impl Contestant for Ours {
         "lease-redis, the backend".to_owned()
     }
 
-    async fn pair(&self, key: &str) {
+    async fn pair(&self, key: &str, renew: bool) {
         let request = AcquireRequest {
             key: Key::new(key).unwrap(),
             owner: Owner::random().unwrap(),
@@ -172,6 +208,16 @@ impl Contestant for Ours {
         let AcquireOutcome::Granted(granted) = self.0.acquire(&request).await.unwrap() else {
             panic!("held");
         };
+        if renew {
+            let renewal = RenewRequest {
+                key: request.key.clone(),
+                owner: request.owner,
+                token: granted.token,
+                ttl: request.ttl,
+            };
+            let renewed = self.0.renew(&renewal).await.unwrap();
+            assert_eq!(renewed, RenewOutcome::Renewed);
+        }
         let released = self.0.release(&request.key, request.owner, granted.token);
         released.await.unwrap();
     }
@@ -193,7 +239,8 @@ impl Contestant for Handle {
         "lease-redis, through Leases".to_owned()
     }
 
-    async fn pair(&self, key: &str) {
+    async fn pair(&self, key: &str, renew: bool) {
+        assert!(!renew, "it renews when it is due");
         let lease = self.0.lease(Key::new(key).unwrap()).ttl(TTL);
         lease.acquire().await.unwrap().release().await.unwrap();
     }
@@ -217,8 +264,11 @@ impl Contestant for Rslock {
         "rslock (no fence)".to_owned()
     }
 
-    async fn pair(&self, key: &str) {
-        let lock = self.0.lock(key, TTL).await.unwrap();
+    async fn pair(&self, key: &str, renew: bool) {
+        let mut lock = self.0.lock(key, TTL).await.unwrap();
+        if renew {
+            lock = self.0.extend(&lock, TTL).await.unwrap();
+        }
         self.0.unlock(&lock).await;
     }
 }
