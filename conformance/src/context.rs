@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lease_core::{Guarantees, Key, Label, Owner, StoreError, Ttl};
+use lease_core::{Guarantees, Key, Label, Owner, StoreError, StoreErrorKind, Token, Ttl};
 use tokio::time::Instant;
 
-use crate::client::Client;
+use crate::client::{Client, Held, renewal};
 use crate::failure::{Failure, Outcome, check};
 use crate::fixture::{Fixture, FixtureError, Store};
 
@@ -152,6 +152,27 @@ where
         }
         tokio::time::sleep(LOOK).await;
     }
+}
+
+/// Waits until the client is connected, again or for the first time, in each
+/// way that it has: one for reads and one for writes, say. Changes nothing.
+pub(crate) async fn is_connected(client: &Client, key: &Key) -> Outcome {
+    let backend = client.backend();
+    persist("inspect", || backend.inspect(key)).await?;
+    let nothing = Held {
+        key: key.clone(),
+        owner: owner(),
+        token: Token::MIN,
+    };
+    let request = renewal(&nothing, Ttl::MIN);
+    // Whether the store takes so short a TTL is nothing to us.
+    let renewed = || async {
+        match backend.renew(&request).await {
+            Err(e) if e.kind() == StoreErrorKind::InvalidInput => Ok(()),
+            other => other.map(drop),
+        }
+    };
+    persist("renew of no grant", renewed).await
 }
 
 /// What a hook of the fixture did.

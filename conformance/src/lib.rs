@@ -51,7 +51,8 @@
 //! }
 //! ```
 //!
-//! [`fixture_fn`] is shorter where two closures are enough. `cargo test --test
+//! [`fixture_fn`] is shorter where two closures are enough, and [`Suites`] runs
+//! several stores, or one that is set up in several ways, in one binary. `cargo test --test
 //! conformance`, `cargo nextest run`, filters (`-- renew::`), `--list` and
 //! `--test-threads` work as with other tests. The cases run at the same time;
 //! the suite takes seconds, and waits out real TTLs of a few hundred
@@ -150,7 +151,7 @@ mod runner;
 pub mod servers;
 
 pub use fixture::{Fixture, FixtureError, Store, fixture_fn};
-pub use harness::{main, run};
+pub use harness::{Suites, main, run};
 pub use hooks::{LoseData, Network, Pause, Restart, Spoil, Spoiling};
 pub use libtest_mimic::{Arguments, Conclusion};
 pub use report::{Report, case_names, check, check_only};

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use lease_conformance::{Arguments, CaseResult, Fixture, case_names, check, fixture_fn, run};
+use lease_conformance::{
+    Arguments, CaseResult, Fixture, Suites, case_names, check, fixture_fn, run,
+};
 use lease_core::{LeaseBackend, MemoryStore};
 
 fn memory() -> impl Fixture {
@@ -40,6 +42,16 @@ fn a_filter_runs_its_cases_only() {
     assert!(!conclusion.has_failed());
     assert!(conclusion.num_passed >= 8);
     assert!(conclusion.num_filtered_out > 100);
+}
+
+#[test]
+fn suites_are_told_apart_by_their_stores_names() {
+    let both = || Suites::new().with("one", memory()).with("two", closed());
+    let conclusion = both().run(&arguments("one::acquire::"));
+    assert!(!conclusion.has_failed());
+    assert!(conclusion.num_passed >= 8);
+    let conclusion = both().run(&arguments("two::restart::"));
+    assert_eq!((conclusion.num_passed, conclusion.num_failed), (0, 3));
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub(super) async fn tokens_survive_the_loss_of_data(ctx: &Ctx) -> Outcome {
     lose_data(ctx).await?;
     let other = ctx.client().await?;
     for asking in [&client, &other] {
-        let Some(token) = after_the_loss(ctx, asking, &key).await? else {
+        let Some(token) = next_token(ctx, asking, &key).await? else {
             // A store that grants nothing breaks no promise about tokens.
             return Ok(());
         };
@@ -59,7 +59,7 @@ pub(super) async fn tokens_survive_the_loss_of_data(ctx: &Ctx) -> Outcome {
 
 /// The next token, unless the store grants nothing for longer than a case may
 /// take.
-async fn after_the_loss(
+pub(super) async fn next_token(
     ctx: &Ctx,
     client: &Client,
     key: &lease_core::Key,
@@ -67,9 +67,10 @@ async fn after_the_loss(
     let request = ask(key, owner(), ctx.long());
     loop {
         let call = || client.backend().acquire(&request);
-        match persist("acquire after the loss", call).await? {
+        match persist("acquire after it", call).await? {
             AcquireOutcome::Granted(granted) => {
-                client.abandon(key, request.owner).await?;
+                let abandon = || client.backend().abandon(key, request.owner);
+                persist("abandon after it", abandon).await?;
                 return Ok(Some(granted.token));
             }
             AcquireOutcome::Refused(RefusedReason::Quarantine { remaining }) => {

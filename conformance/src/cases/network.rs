@@ -9,7 +9,7 @@ use lease_core::{
 
 use crate::case::group;
 use crate::client::{Client, Held, ask, renewal};
-use crate::context::{Ctx, hooked, key, owner, patience, persist};
+use crate::context::{Ctx, hooked, is_connected, key, owner, patience, persist};
 use crate::failure::{Failure, Outcome, check, check_eq};
 use crate::hooks::Network;
 
@@ -61,7 +61,8 @@ async fn a_lost_reply_of_acquire_is_an_unknown_outcome(ctx: &Ctx) -> Outcome {
     for round in 0..3 {
         let (key, me) = (key(&format!("lost/acquire/{round}"))?, owner());
         let request = ask(&key, me, ctx.long());
-        warm(&client, &key).await?;
+        // The next thing that it sends is a request, and no greeting.
+        is_connected(&client, &key).await?;
         without_reply(ctx, "acquire", client.backend().acquire(&request)).await?;
         let seen = persist("inspect", || other.backend().inspect(&key)).await?;
         let Some(holder) = seen.holder else {
@@ -84,7 +85,7 @@ async fn an_acquire_that_is_given_up_frees_the_key_at_once(ctx: &Ctx) -> Outcome
     let (client, other) = (ctx.client().await?, ctx.client().await?);
     let (key, me) = (key("lost/given-up")?, owner());
     let request = ask(&key, me, ctx.long());
-    warm(&client, &key).await?;
+    is_connected(&client, &key).await?;
     without_reply(ctx, "acquire", client.backend().acquire(&request)).await?;
     persist("abandon", || client.backend().abandon(&key, me)).await?;
     persist("inspect", || other.backend().inspect(&key)).await?;
@@ -170,13 +171,6 @@ async fn one_life(ctx: &Ctx, client: &Client, key: &Key, calls: &AtomicUsize) ->
 
 fn held(key: Key, owner: lease_core::Owner, token: Token) -> Held {
     Held { key, owner, token }
-}
-
-/// So that the next thing that it sends is a request, and no greeting.
-async fn warm(client: &Client, key: &Key) -> Outcome {
-    persist("inspect", || client.backend().inspect(key))
-        .await
-        .map(drop)
 }
 
 async fn is_free(ctx: &Ctx, client: &Client, key: &Key) -> Outcome {
