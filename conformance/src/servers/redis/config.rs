@@ -17,8 +17,10 @@ pub enum Persistence {
     /// between: a kill loses what was written since.
     Rdb,
     /// A log that reaches the disk every second. A kill of the *server* loses
-    /// nothing of it, since the system has it already; only a kill of the
-    /// *machine* would. [`RedisServer::backup`] can stand for that.
+    /// nothing that the system has already; a kill of the *machine* would, and
+    /// [`RedisServer::backup`] can stand for that. While a flush of the disk is
+    /// under way the server keeps up to two seconds to itself: wait until `INFO`
+    /// tells an `aof_buffer_length` of 0 before a kill that must lose nothing.
     AofEverysec,
     /// A log that reaches the disk before each answer.
     AofAlways,
@@ -184,7 +186,10 @@ impl RedisBuilder {
             DefaultUser::Password(password) => {
                 lines.push(format!("user default on >{password} ~* &* +@all"));
             }
-            DefaultUser::Off => lines.push("user default off".into()),
+            // Its rights stay. Redis (before 8.4) loads its log by them, whoever
+            // wrote it, and would silently skip each transaction and each script
+            // with more than one write.
+            DefaultUser::Off => lines.push("user default off ~* &* +@all".into()),
         }
         lines.extend(self.users.iter().map(|acl| format!("user {acl}")));
         if self.tls {
