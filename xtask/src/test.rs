@@ -19,7 +19,10 @@ impl Length {
     const fn environment(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Slice => &[("LEASES_SIM_SEEDS", "10000")],
-            Self::Full => &[("LEASES_SIM_SEEDS", "200000")],
+            Self::Full => &[
+                ("LEASES_SIM_SEEDS", "200000"),
+                ("LEASES_REDIS_VARIANTS", "all"),
+            ],
         }
     }
 }

@@ -1,0 +1,26 @@
+//! The user by whom the stores of the suite come: with the rights that the page
+//! on rights lists, and no more.
+
+const PAGE: &str = include_str!("../../docs/acl.md");
+
+pub(crate) const NAME: &str = "app";
+pub(crate) const PASSWORD: &str = "sécret/@:%";
+
+/// The line that the page gives, as it stands there, and what a configuration
+/// needs more.
+pub(crate) fn acl(more: &[&'static str]) -> String {
+    let line = PAGE
+        .lines()
+        .find_map(|line| line.strip_prefix("ACL SETUSER "))
+        .expect("the page on rights gives a line for a user");
+    let more: Vec<_> = more.iter().copied().map(listed).collect();
+    let line = line.replace("PASSWORD", PASSWORD);
+    format!("{line} {}", more.join(" "))
+}
+
+/// The right, which the page must list.
+fn listed(right: &'static str) -> &'static str {
+    let row = format!("| `{right}` |");
+    assert!(PAGE.contains(&row), "the page does not list {right}");
+    right
+}
