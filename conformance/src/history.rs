@@ -1,7 +1,10 @@
-//! A history of calls, and whether any store that keeps the contract could
-//! have answered so.
+//! A history, and whether any store that keeps the contract could have made it.
+//!
+//! The suite's own histories are of calls. [`Holdings`] are of handles, for runs
+//! under faults of your own store: who believed when to hold what.
 
 mod check;
+mod holdings;
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -10,6 +13,7 @@ use lease_core::{Owner, Token, Ttl};
 use tokio::time::Instant;
 
 pub(crate) use check::violation;
+pub use holdings::{Holding, Holdings};
 
 /// A call that ended a grant, or may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +22,8 @@ pub(crate) enum Done {
     Granted { token: Token, ttl: Ttl },
     /// Renew was answered with Renewed.
     Renewed { token: Token, ttl: Ttl },
+    /// A handle came with this reply and was believed in until then.
+    Held { token: Token, until: Duration },
     /// The owner released; its grant may have ended at any time after the send.
     Released,
     /// The owner abandoned.

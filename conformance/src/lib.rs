@@ -103,6 +103,10 @@
 //! Both are for any test, of this suite or not. With the feature `containers`
 //! the servers may come from images.
 //!
+//! # Runs of your own under faults
+//! [`history`] judges what the holders of a few keys believed while a test kills,
+//! cuts and pauses.
+//!
 //! # What it does not test
 //! * A failover, or a step of the store's clock: these need hands on more than
 //!   one server. What a store claims to survive of them is only checked for
@@ -139,7 +143,7 @@ mod dropping;
 mod failure;
 mod fixture;
 mod harness;
-mod history;
+pub mod history;
 mod hooks;
 #[cfg(all(unix, feature = "proxy"))]
 mod ports;

@@ -19,21 +19,33 @@ use super::{Done, Record};
 /// * Nothing of an owner is granted or renewed that was sent after the reply
 ///   of its abandon.
 pub(crate) fn violation(records: &[Record], drift: DriftAllowance) -> Option<String> {
-    let mut by_key: BTreeMap<usize, Vec<Record>> = BTreeMap::new();
-    for record in records {
-        by_key.entry(record.key).or_default().push(*record);
-    }
-    by_key.values().find_map(|records| {
+    order_violation(records).or_else(|| {
+        let keys = by_key(records);
+        keys.values().find_map(|records| overlap(records, drift))
+    })
+}
+
+/// As [`violation`], and two owners may hold a key at once: what is left of a
+/// store that lost grants.
+pub(crate) fn order_violation(records: &[Record]) -> Option<String> {
+    by_key(records).values().find_map(|records| {
         repeated_token(records)
             .or_else(|| falling_token(records))
             .or_else(|| act_after_abandon(records))
-            .or_else(|| overlap(records, drift))
     })
+}
+
+fn by_key(records: &[Record]) -> BTreeMap<usize, Vec<Record>> {
+    let mut keys: BTreeMap<usize, Vec<Record>> = BTreeMap::new();
+    for record in records {
+        keys.entry(record.key).or_default().push(*record);
+    }
+    keys
 }
 
 fn grants(records: &[Record]) -> Vec<(Record, Token)> {
     let granted = records.iter().filter_map(|r| match r.done {
-        Done::Granted { token, .. } => Some((*r, token)),
+        Done::Granted { token, .. } | Done::Held { token, .. } => Some((*r, token)),
         _ => None,
     });
     granted.collect()
@@ -118,10 +130,13 @@ fn overlap(records: &[Record], drift: DriftAllowance) -> Option<String> {
     let mut intervals: Vec<Interval> = records
         .iter()
         .filter_map(|record| {
-            let (Done::Granted { ttl, .. } | Done::Renewed { ttl, .. }) = record.done else {
-                return None;
+            let deadline = match record.done {
+                Done::Granted { ttl, .. } | Done::Renewed { ttl, .. } => {
+                    record.sent + drift.validity(ttl)
+                }
+                Done::Held { until, .. } => until,
+                Done::Released | Done::Abandoned => return None,
             };
-            let deadline = record.sent + drift.validity(ttl);
             let cut = ends.get(&record.owner).copied().unwrap_or(Duration::MAX);
             let interval = Interval {
                 owner: record.owner,

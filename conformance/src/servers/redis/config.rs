@@ -186,9 +186,9 @@ impl RedisBuilder {
             DefaultUser::Password(password) => {
                 lines.push(format!("user default on >{password} ~* &* +@all"));
             }
-            // Its rights stay. Redis (before 8.4) loads its log by them, whoever
-            // wrote it, and would silently skip each transaction and each script
-            // with more than one write.
+            // Its rights stay. Redis loads its log by them, whoever wrote it, and
+            // would silently skip each transaction and each script with more
+            // than one write (redis#14541).
             DefaultUser::Off => lines.push("user default off ~* &* +@all".into()),
         }
         lines.extend(self.users.iter().map(|acl| format!("user {acl}")));
