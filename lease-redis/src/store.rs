@@ -151,6 +151,9 @@ impl Inner {
             _alive: alive,
         });
         all.push((id, Arc::clone(&lanes)));
+        // A runtime that is shutting down drops the task at once, and what it
+        // forgets by takes the lock.
+        drop(all);
         let forget = Forget {
             inner: Arc::downgrade(self),
             id,
