@@ -323,3 +323,6 @@ impl RedisStore {
         Self::with(options, Origin::Foreign(Arc::new(connection)), None)
     }
 }
+
+#[cfg(test)]
+mod tests;
