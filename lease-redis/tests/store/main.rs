@@ -4,4 +4,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod dropping;
+mod foreign;
+mod names;
+mod quarantine;
+mod reference;
+mod refusals;
+mod replicas;
 mod runtimes;
+mod silence;

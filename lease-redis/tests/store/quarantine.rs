@@ -1,0 +1,128 @@
+//! The time after a restart in which nothing is granted.
+
+use std::time::{Duration, Instant};
+
+use lease_conformance::servers::redis::{Persistence, RedisServer};
+use lease_core::{
+    AcquireOutcome, LeaseBackend, RefusedReason, ReleaseOutcome, RenewOutcome, StoreErrorKind, Ttl,
+};
+use lease_redis::RedisStore;
+
+use crate::support::*;
+
+const MOST: Duration = Duration::from_millis(1500);
+/// Between the server's clock and ours, for so short a time.
+const APART: Duration = Duration::from_millis(50);
+
+async fn opened(server: &RedisServer) -> RedisStore {
+    let options = options(&server.url()).quarantine(Ttl::new(MOST).unwrap());
+    options.open().await.unwrap()
+}
+
+async fn remaining(store: &RedisStore, name: &str) -> Option<Duration> {
+    let request = request(name, 1000);
+    match persist(|| store.acquire(&request)).await {
+        AcquireOutcome::Refused(RefusedReason::Quarantine { remaining }) => Some(remaining),
+        AcquireOutcome::Granted(granted) => {
+            let release = store.release(&request.key, request.owner, granted.token);
+            assert_eq!(release.await.unwrap(), ReleaseOutcome::Released);
+            None
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits it out; what it tells on the way is true.
+async fn wait_out(store: &RedisStore) {
+    let mut ends: Option<Instant> = None;
+    let first = Instant::now();
+    loop {
+        let before = Instant::now();
+        let Some(left) = remaining(store, "a").await else {
+            let ended = ends.expect("a quarantine at first");
+            assert!(Instant::now() + APART >= ended);
+            assert!(first.elapsed() + APART >= MOST, "{:?}", first.elapsed());
+            return;
+        };
+        assert!(left <= MOST);
+        // It ends when it said at first, and is not drawn out by who asks.
+        let now = Instant::now();
+        assert!(ends.is_none_or(|ends| before + left <= ends + APART));
+        ends.get_or_insert(now + left);
+        tokio::time::sleep((left / 3).max(Duration::from_millis(2))).await;
+    }
+}
+
+#[tokio::test]
+async fn it_tells_how_long_it_lasts_and_begins_anew_at_each_restart() {
+    let server = plain();
+    let store = opened(&server).await;
+    wait_out(&store).await;
+    assert_eq!(remaining(&store, "a").await, None);
+
+    for clean in [true, false] {
+        match clean {
+            true => server.restart().unwrap(),
+            false => {
+                server.kill().unwrap();
+                server.start().unwrap();
+            }
+        }
+        wait_out(&store).await;
+        assert_eq!(remaining(&opened(&server).await, "b").await, None);
+    }
+}
+
+#[tokio::test]
+async fn it_begins_when_it_is_first_asked_and_is_over_for_all_at_once() {
+    let server = plain();
+    let (first, second) = (opened(&server).await, opened(&server).await);
+    let left = remaining(&first, "a").await.unwrap();
+    tokio::time::sleep(left / 2).await;
+    let later = remaining(&second, "b").await.unwrap();
+    assert!(later <= left / 2 + APART, "{later:?} of {left:?}");
+    tokio::time::sleep(later).await;
+    assert_eq!(remaining(&first, "a").await, None);
+    assert_eq!(remaining(&second, "b").await, None);
+}
+
+#[tokio::test]
+async fn kept_grants_live_on_in_it() {
+    let server = RedisServer::builder().persistence(Persistence::AofAlways);
+    let server = server.start().unwrap();
+    let store = opened(&server).await;
+    wait_out(&store).await;
+    let mine = request("mine", 1500);
+    let token = granted(store.acquire(&mine).await.unwrap()).token;
+    server.kill().unwrap();
+    server.start().unwrap();
+
+    let renew = renewal(&mine, token);
+    let renewed = persist(|| store.renew(&renew)).await;
+    assert_eq!(renewed, RenewOutcome::Renewed);
+    // A retry has the grant that there is; nobody else gets one.
+    assert_eq!(granted(store.acquire(&mine).await.unwrap()).token, token);
+    let held = store.acquire(&request("mine", 1000)).await.unwrap();
+    assert!(matches!(held, AcquireOutcome::Held(_)), "{held:?}");
+    assert!(remaining(&store, "other").await.is_some());
+    let release = store.release(&mine.key, mine.owner, token).await;
+    assert_eq!(release.unwrap(), ReleaseOutcome::Released);
+    assert!(remaining(&store, "mine").await.is_some());
+}
+
+#[tokio::test]
+async fn a_ttl_that_could_outlast_it_is_invalid() {
+    let server = plain();
+    let store = opened(&server).await;
+    let long = request("a", 1501);
+    let refused = store.acquire(&long).await.unwrap_err();
+    assert_eq!(refused.kind(), StoreErrorKind::InvalidInput);
+    let renew = renewal(&long, token(1));
+    let refused = store.renew(&renew).await.unwrap_err();
+    assert_eq!(refused.kind(), StoreErrorKind::InvalidInput);
+    for outcome in store.renew_many(&[renew]).await {
+        assert_eq!(outcome.unwrap_err().kind(), StoreErrorKind::InvalidInput);
+    }
+    assert_eq!(store.guarantees().ttl.max, MOST);
+    assert_eq!(keys(&server), 0);
+}
