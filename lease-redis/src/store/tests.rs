@@ -176,6 +176,8 @@ async fn a_token_below_a_forgotten_mark_is_refused() {
 async fn tombstones_end_and_leave_nothing() {
     let server = server();
     let store = store(&server).await;
+    // Makes the birth marker.
+    used(&store, "first").await;
     let late = request("a", TokenRule::NEXT);
     let sent = Instant::now();
     store.abandon(&late.key, late.owner).await.unwrap();
