@@ -1,5 +1,6 @@
 //! One worker: it acquires, writes through a gate, and lets go in every way.
 
+use std::error::Error as _;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -40,6 +41,7 @@ struct Counts {
     stale: AtomicUsize,
     losses: AtomicUsize,
     transient: AtomicUsize,
+    slow: AtomicUsize,
     refused: AtomicUsize,
 }
 
@@ -54,6 +56,8 @@ pub(crate) struct Seen {
     pub(crate) losses: usize,
     /// Acquires that failed and may be tried again.
     pub(crate) transient: usize,
+    /// Acquires that were not answered in the time that their client gave them.
+    pub(crate) slow: usize,
     /// Acquires in a quarantine.
     pub(crate) refused: usize,
 }
@@ -91,6 +95,7 @@ impl Shared {
             stale: count(&self.counts.stale),
             losses: count(&self.counts.losses),
             transient: count(&self.counts.transient),
+            slow: count(&self.counts.slow),
             refused: count(&self.counts.refused),
         }
     }
@@ -131,7 +136,15 @@ impl Worker {
             Ok(Ok(lease)) => return Some(lease),
             Err(_) | Ok(Err(Error::Contended { .. })) => {}
             Ok(Err(Error::Store(e))) if e.is_transient() => {
-                one_more(&self.shared.counts.transient);
+                // The client's own limit for an attempt, which has no source: a
+                // busy machine is enough for that.
+                match e.source() {
+                    None => one_more(&self.shared.counts.slow),
+                    Some(_) => {
+                        println!("{e}");
+                        one_more(&self.shared.counts.transient);
+                    }
+                }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             Ok(Err(Error::Refused {

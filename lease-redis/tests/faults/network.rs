@@ -47,7 +47,7 @@ async fn connections_that_are_cut_again_and_again_make_no_two_holders() {
     }
     proxy.heal().unwrap();
     let seen = load.end(true).await;
-    assert!(seen.transient > 0, "{seen:?}");
+    assert!(seen.transient + seen.slow > 0, "{seen:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -63,7 +63,7 @@ async fn black_holes_make_no_two_holders() {
         tokio::time::sleep(Duration::from_millis(random.random_range(300..900))).await;
     }
     let seen = load.end(true).await;
-    assert!(seen.losses + seen.transient > 0, "{seen:?}");
+    assert!(seen.losses + seen.transient + seen.slow > 0, "{seen:?}");
 }
 
 /// Requests that hung are given up by their own limits; what counts is that the

@@ -35,7 +35,7 @@ async fn pauses_shorter_than_the_ttl_make_no_two_holders() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pauses_longer_than_the_ttl_make_no_two_holders() {
     let seen = with_pauses(300..=600, 700..1200).await;
-    assert!(seen.losses + seen.transient > 0, "{seen:?}");
+    assert!(seen.losses + seen.transient + seen.slow > 0, "{seen:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

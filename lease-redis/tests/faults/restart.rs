@@ -61,7 +61,10 @@ async fn with_kills(persistence: Persistence, back: Back, quarantine: bool) -> S
         }
     }
     let seen = load.end(exclusive).await;
-    assert!(seen.transient + seen.losses + seen.refused > 0, "{seen:?}");
+    assert!(
+        seen.transient + seen.slow + seen.losses + seen.refused > 0,
+        "{seen:?}"
+    );
     assert_eq!(seen.refused > 0, quarantine, "{seen:?}");
     seen
 }
