@@ -53,11 +53,11 @@ pub(crate) struct Seen {
     writes: usize,
     /// Writes that the gate refused.
     stale: usize,
-    pub(crate) losses: usize,
+    losses: usize,
     /// Acquires that failed and may be tried again.
     pub(crate) transient: usize,
     /// Acquires that were not answered in the time that their client gave them.
-    pub(crate) slow: usize,
+    slow: usize,
     /// Acquires in a quarantine.
     pub(crate) refused: usize,
 }

@@ -46,8 +46,10 @@ async fn connections_that_are_cut_again_and_again_make_no_two_holders() {
         tokio::time::sleep(Duration::from_millis(random.random_range(5..80))).await;
     }
     proxy.heal().unwrap();
-    let seen = load.end(true).await;
-    assert!(seen.transient + seen.slow > 0, "{seen:?}");
+    load.end(true).await;
+    // Each of the four clients connected anew, and more than once.
+    let connections = proxy.traffic().connections;
+    assert!(connections > 8, "{connections} connections");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,8 +64,10 @@ async fn black_holes_make_no_two_holders() {
         proxy.heal().unwrap();
         tokio::time::sleep(Duration::from_millis(random.random_range(300..900))).await;
     }
-    let seen = load.end(true).await;
-    assert!(seen.losses + seen.transient + seen.slow > 0, "{seen:?}");
+    load.end(true).await;
+    // Each of the four clients connected anew, and more than once.
+    let connections = proxy.traffic().connections;
+    assert!(connections > 8, "{connections} connections");
 }
 
 /// Requests that hung are given up by their own limits; what counts is that the

@@ -8,12 +8,11 @@ use lease_core::{Clock, Leases, LostReason, SystemClock};
 use rand::RngExt;
 
 use crate::harm::harm;
-use crate::holder::Seen;
 use crate::load::Load;
 use crate::support::{PATIENCE, options, plain, store};
 
 /// A run with pauses of some of these milliseconds.
-async fn with_pauses(ttls_ms: std::ops::RangeInclusive<u64>, ms: std::ops::Range<u64>) -> Seen {
+async fn with_pauses(ttls_ms: std::ops::RangeInclusive<u64>, ms: std::ops::Range<u64>) {
     let server = Arc::new(plain());
     let all = (0..4).map(|_| options(&server.url())).collect();
     let load = Load::start(ttls_ms, all).await;
@@ -24,7 +23,7 @@ async fn with_pauses(ttls_ms: std::ops::RangeInclusive<u64>, ms: std::ops::Range
         harm(&server, RedisServer::resume).await;
         tokio::time::sleep(Duration::from_millis(random.random_range(100..600))).await;
     }
-    load.end(true).await
+    load.end(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -34,8 +33,7 @@ async fn pauses_shorter_than_the_ttl_make_no_two_holders() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pauses_longer_than_the_ttl_make_no_two_holders() {
-    let seen = with_pauses(300..=600, 700..1200).await;
-    assert!(seen.losses + seen.transient + seen.slow > 0, "{seen:?}");
+    with_pauses(300..=600, 700..1200).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

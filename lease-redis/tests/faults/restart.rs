@@ -42,7 +42,7 @@ async fn with_kills(persistence: Persistence, back: Back, quarantine: bool) -> S
         quarantine || (back == Back::Kept && persistence == Persistence::AofAlways)
     );
     let load = Load::start(TTLS_MS, (0..4).map(|_| option()).collect()).await;
-    let mut random = load.random();
+    let (mut random, mut kills) = (load.random(), 0);
     while load.goes_on() {
         // A quarantine needs time for grants in between.
         let more = if quarantine { *TTLS_MS.end() } else { 0 };
@@ -54,6 +54,7 @@ async fn with_kills(persistence: Persistence, back: Back, quarantine: bool) -> S
             tokio::time::sleep(Duration::from_millis(random.random_range(0..200))).await;
         }
         harm(&server, RedisServer::kill).await;
+        kills += 1;
         tokio::time::sleep(Duration::from_millis(random.random_range(0..300))).await;
         match back {
             Back::Kept => harm(&server, RedisServer::start).await,
@@ -61,10 +62,8 @@ async fn with_kills(persistence: Persistence, back: Back, quarantine: bool) -> S
         }
     }
     let seen = load.end(exclusive).await;
-    assert!(
-        seen.transient + seen.slow + seen.losses + seen.refused > 0,
-        "{seen:?}"
-    );
+    // That none of them was noticed is well, too: acquiring goes on meanwhile.
+    assert!(kills > 0, "{seen:?}");
     assert_eq!(seen.refused > 0, quarantine, "{seen:?}");
     seen
 }
