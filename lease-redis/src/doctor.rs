@@ -119,6 +119,7 @@ fn judge(seen: &Seen, facts: &Facts) -> Vec<Finding> {
         Ok(info) => {
             findings.extend(server::judge(info));
             findings.extend(persistence::judge(info, &seen.settings, facts));
+            findings.extend(seen.rights.replay(info));
             findings.extend(birth::judge(&seen.birth, &seen.clock, info, facts));
             findings.extend(memory::judge(info));
             findings.extend(replication::judge(info, &seen.settings, facts));

@@ -28,7 +28,10 @@ fn lost_in_a_restart<'a>(info: &Info, settings: &'a Settings) -> Option<(String,
         (true, Some("always"), _) => ("an append-only file, appendfsync always".to_owned(), None),
         (true, Some("everysec"), _) => (
             "an append-only file, appendfsync everysec".to_owned(),
-            Some("a loss of power loses the grants of the last one or two seconds"),
+            Some(
+                "a loss of power loses the grants of the last one or two seconds, and so may a \
+                 crash while the disk is busy",
+            ),
         ),
         (true, Some(fsync), _) => (
             format!("an append-only file, appendfsync {fsync}"),

@@ -11,6 +11,7 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, Value};
 
 use super::ask::{Answer, Refusal, ask};
+use super::info::Info;
 use super::settings::Settings;
 use super::{Facts, healthy, note, unknown};
 
@@ -22,6 +23,9 @@ pub(super) struct Rights {
     subscribe: Option<bool>,
     /// Whether the user is the default one and needs no password.
     open: Option<bool>,
+    /// Whether the default user may do everything; `None` when it cannot be
+    /// found out.
+    default: Option<bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -149,11 +153,34 @@ impl Rights {
                 _ => Some(false),
             };
         }
+        let default = account(connection, "default").await?;
         Ok(Self {
             tried,
             subscribe,
             open,
+            default: default.map(|account| account.may_all()),
         })
+    }
+
+    /// The server reads its append-only file back with the rights of the
+    /// default user (redis#14541, valkey#3983).
+    pub(super) fn replay(&self, info: &Info) -> Option<Finding> {
+        if info.flag("aof_enabled") != Some(true) || self.default == Some(true) {
+            return None;
+        }
+        if self.default.is_none() {
+            return Some(unknown(
+                "rights of the default user",
+                "the append-only file is read back with them in a restart, and what that user may \
+                 not do is left out",
+                "the user may not ask; look by ACL GETUSER default",
+            ));
+        }
+        let what = "persistence: the default user may not replay the append-only file";
+        let why = "in a restart the server reads the file back with the rights of the default \
+                   user, and without a word leaves out what that one may not do: leases and marks";
+        let advice = "ACL SETUSER default off ~* &* +@all: it stays off, and may do everything";
+        Some(Finding::new(Severity::Critical, what, why).advice(advice))
     }
 
     pub(super) fn judge(&self, settings: &Settings, facts: &Facts) -> Vec<Finding> {
@@ -250,6 +277,7 @@ impl Tried {
 struct Account {
     no_password: bool,
     commands: String,
+    keys: bool,
     channels: bool,
 }
 
@@ -257,6 +285,10 @@ impl Account {
     /// `Some(true)` when every command and channel is allowed, else not known.
     fn everything(&self) -> Option<bool> {
         (self.channels && self.commands == "+@all").then_some(true)
+    }
+
+    fn may_all(&self) -> bool {
+        self.keys && self.everything() == Some(true)
     }
 }
 
@@ -273,10 +305,11 @@ async fn account(
             let value = fields.get(name).cloned().unwrap_or(Value::Nil);
             redis::from_redis_value(value).unwrap_or_default()
         };
-        let channels = words("channels");
+        let (keys, channels) = (words("keys"), words("channels"));
         Account {
             no_password: words("flags").iter().any(|flag| flag == "nopass"),
             commands: words("commands").join(" "),
+            keys: keys.iter().any(|key| key == "~*" || key == "*"),
             channels: channels
                 .iter()
                 .any(|channel| channel == "&*" || channel == "*"),

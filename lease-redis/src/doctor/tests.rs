@@ -278,6 +278,38 @@ async fn a_cluster_is_not_a_server_of_its_own() {
 }
 
 #[tokio::test]
+async fn a_default_user_that_may_not_replay_the_log_is_critical() {
+    let builder = RedisServer::builder().persistence(Persistence::AofAlways);
+    let server = start(builder.user("app on >hunter2 ~* &* +@all"));
+    let url = server.url().user("app", "hunter2");
+    let what = "persistence: the default user may not replay the append-only file";
+    let missing = |diagnosis: &Diagnosis| !diagnosis.findings.iter().any(|f| f.what == what);
+    for sound in ["on nopass ~* &* +@all", "off resetpass ~* &* +@all"] {
+        set_default(&server, sound);
+        assert!(missing(&look(&url, &facts()).await), "{sound}");
+    }
+    for bad in ["off -@all", "on resetkeys ~leases:* +@all"] {
+        set_default(&server, bad);
+        let words = found(&look(&url, &facts()).await, what, Severity::Critical);
+        assert!(
+            words.contains("ACL SETUSER default off ~* &* +@all"),
+            "{words}"
+        );
+    }
+    // Nothing is read back from nowhere.
+    server.config_set("appendonly", "no").unwrap();
+    assert!(missing(&look(&url, &facts()).await));
+}
+
+fn set_default(server: &RedisServer, rules: &str) {
+    let words: Vec<_> = ["ACL", "SETUSER", "default"]
+        .into_iter()
+        .chain(rules.split(' '))
+        .collect();
+    server.command(&words).unwrap();
+}
+
+#[tokio::test]
 async fn missing_rights_are_named_one_by_one() {
     use Severity::{Critical, Healthy, Note, Warning};
     // As on the page of the doctor.
