@@ -514,6 +514,7 @@ async fn tls_checks_the_server_and_shows_a_certificate() {
     hint(&mut hints).await;
     for url in [trust, server.url().to_string()] {
         let error = watch(&url).await.err().unwrap();
-        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+        assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
+        assert!(error.to_string().contains("?ca="), "{error}");
     }
 }

@@ -25,6 +25,10 @@ async fn a_replica_refuses_and_says_where_to_go() {
     replica.wait_until_linked().unwrap();
 
     let store = store(&replica).await;
+    // The link may stand before what was written meanwhile has come over it.
+    while store.inspect(&held.key).await.unwrap().holder.is_none() {
+        tokio::task::yield_now().await;
+    }
     let new = request("new", 60_000);
     let advice = "name the primary in the URL";
     refusing(store.acquire(&new).await, advice);
