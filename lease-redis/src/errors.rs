@@ -18,19 +18,46 @@ pub(crate) enum Phase {
 
 /// Puts a failure into the contract's words.
 pub(crate) fn classify(phase: Phase, doing: &str, error: RedisError) -> StoreError {
+    let detail = error.detail().unwrap_or_default();
     let (kind, advice) = match server_code(&error) {
-        Some(code) => by_code(meant(&code, error.detail().unwrap_or_default())),
+        Some(code) => match by_code(meant(&code, detail)) {
+            Some(known) => known,
+            None if phase == Phase::Sent => (
+                StoreErrorKind::UnknownOutcome,
+                "that is no answer that Redis gives before it does something; see whether a proxy \
+                 stands between, and its log",
+            ),
+            None => (StoreErrorKind::Refusing, OTHER),
+        },
         None => by_driver(phase, &error),
     };
-    StoreError::with_source(kind, format!("{doing}: {error}; {advice}"), error)
+    let words = error.to_string();
+    // Redis ends some sentences, and ours goes on.
+    let words = words.trim_end_matches('.');
+    StoreError::with_source(kind, format!("{doing}: {words}; {advice}"), error)
 }
 
-/// As [`classify`], for an error that a script caught: nothing of that
-/// operation took effect.
+/// As [`classify`], for an error that a script caught at `record`: nothing of
+/// that operation took effect.
 pub(crate) fn caught(doing: &str, text: &str) -> StoreError {
+    let text = plain(text).trim_end_matches('.');
     let (code, words) = text.split_once(' ').unwrap_or((text, ""));
-    let (kind, advice) = by_code(meant(code, words));
+    let (kind, advice) = by_code(meant(code, words)).unwrap_or((StoreErrorKind::Refusing, OTHER));
     StoreError::new(kind, format!("{doing}: {text}; {advice}"))
+}
+
+/// The code of an error that a script caught.
+pub(crate) fn code(text: &str) -> &str {
+    let text = plain(text);
+    text.split(' ').next().unwrap_or(text)
+}
+
+/// Redis 6 puts the place in the script in front: `@user_script: 40: -READONLY …`.
+fn plain(text: &str) -> &str {
+    match text.split_once(": -") {
+        Some((place, error)) if place.starts_with('@') => error,
+        _ => text,
+    }
 }
 
 /// The code of an error that the server answered.
@@ -41,22 +68,43 @@ fn server_code(error: &RedisError) -> Option<String> {
         }
         // The driver's own word for what the server says at a login.
         ErrorKind::AuthenticationFailed => Some("WRONGPASS".to_owned()),
+        // And for a database that it does not give.
+        ErrorKind::UnexpectedReturnType | ErrorKind::InvalidClientConfig
+            if error.to_string().contains("switch database") =>
+        {
+            Some("DATABASE".to_owned())
+        }
         _ => None,
     }
 }
 
-/// Redis 7.0 has no code of its own for what the user of a script may not do.
+/// What the server has no code of its own for, by its words.
 fn meant<'a>(code: &'a str, words: &str) -> &'a str {
-    if code == "ERR" && words.starts_with("The user executing the script can't") {
-        return "NOPERM";
+    if code != "ERR" {
+        return code;
     }
-    code
+    let known: [(&str, &str); 7] = [
+        // Redis 7.0, of the user of a script.
+        ("The user executing the script can't", "NOPERM"),
+        // Before the login it reads no more than ten arguments.
+        ("Protocol error: unauthenticated", "NOAUTH"),
+        ("unknown command", "UNKNOWN"),
+        ("Unknown", "UNKNOWN"),
+        ("DB index is out of range", "DATABASE"),
+        ("max number of clients", "CLIENTS"),
+        ("This instance has cluster support", "CROSSSLOT"),
+    ];
+    let known = known.iter().find(|(begin, _)| words.starts_with(begin));
+    known.map_or(code, |(_, code)| code)
 }
 
-/// An error reply: the request had no effect.
-fn by_code(code: &str) -> (StoreErrorKind, &'static str) {
+const OTHER: &str = "check that this is a Redis server of version 6 or later that may run scripts";
+
+/// An error reply that Redis gives before it does anything: the request had no
+/// effect. `None` for one that is not known.
+fn by_code(code: &str) -> Option<(StoreErrorKind, &'static str)> {
     use StoreErrorKind::{Refusing, Unavailable};
-    match code {
+    Some(match code {
         "LOADING" => (
             Unavailable,
             "the server is reading its data from the disk; try again",
@@ -76,7 +124,8 @@ fn by_code(code: &str) -> (StoreErrorKind, &'static str) {
         ),
         "NOPERM" => (
             Refusing,
-            "give the user the rights that the page of lease-redis lists; `lease doctor` says which are missing",
+            "give the user the rights that the page of lease-redis lists (with a quarantine +info too, \
+             with wait_for_replicas +wait); `lease doctor` says which are missing",
         ),
         "READONLY" => (
             Refusing,
@@ -92,18 +141,25 @@ fn by_code(code: &str) -> (StoreErrorKind, &'static str) {
         ),
         "WRONGTYPE" | "FOREIGN" => (
             Refusing,
-            "something that is not a lease stands at the lease's name and was left as it is; \
-             remove it, or give leases a prefix of their own",
+            "something that is not the store's stands at a name of the store's and was left as it \
+             is; remove it, or give leases a prefix of their own",
         ),
         "CROSSSLOT" | "MOVED" | "ASK" => (
             Refusing,
-            "this server is part of a cluster; use a URL for a cluster",
+            "this server is part of a cluster, which this store cannot use; name a server of its own",
         ),
-        _ => (
+        "DATABASE" => (
             Refusing,
-            "check that this is a Redis server of version 6 or later that may run scripts",
+            "give the user the right +select, and name a database that the server has (see \
+             `databases` in its configuration)",
         ),
-    }
+        "CLIENTS" => (
+            Unavailable,
+            "the server takes no more connections; raise maxclients or close some",
+        ),
+        "UNKNOWN" => (Refusing, OTHER),
+        _ => return None,
+    })
 }
 
 /// Whether TLS could not be agreed on. Its library says so by the kind of an
@@ -120,7 +176,7 @@ fn is_tls(error: &RedisError) -> bool {
 fn by_driver(phase: Phase, error: &RedisError) -> (StoreErrorKind, &'static str) {
     use StoreErrorKind::{InvalidInput, Refusing, Unavailable, UnknownOutcome};
     match (phase, error.kind()) {
-        (_, ErrorKind::InvalidClientConfig | ErrorKind::Client) => {
+        (Phase::Unsent, ErrorKind::InvalidClientConfig | ErrorKind::Client) => {
             (InvalidInput, "check the URL and the options")
         }
         (Phase::Unsent, ErrorKind::Io) if is_tls(error) => (
@@ -131,7 +187,8 @@ fn by_driver(phase: Phase, error: &RedisError) -> (StoreErrorKind, &'static str)
         ),
         (Phase::Unsent, ErrorKind::Io) => (
             Unavailable,
-            "check that the server runs and can be reached from here",
+            "check that the server runs, can be reached from here, and speaks TLS at that port if \
+             the URL begins with rediss: and only then",
         ),
         (_, ErrorKind::RESP3NotSupported) => (Refusing, "use ?protocol=resp2 in the URL"),
         (Phase::Unsent, _) => (Unavailable, "check that this is a Redis server"),

@@ -14,7 +14,6 @@ use std::task::Poll;
 use lease_core::StoreError;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 use crate::reply::{Reply, odd};
 use crate::request::Request;
@@ -41,6 +40,8 @@ struct State {
     taker: bool,
     /// The last batch held more than one request, so the next may too.
     crowd: bool,
+    /// The runtime has ended, and no task will take what waits.
+    closed: bool,
 }
 
 /// Belongs to one runtime, as its connection does.
@@ -81,20 +82,38 @@ impl Lane {
         let (tell, answer) = oneshot::channel();
         {
             let mut state = self.state();
+            if state.closed {
+                return Err(StoreError::unavailable(ENDED));
+            }
             state.waiting.push(Waiting { request, tell });
             self.call_taker(&mut state);
         }
-        answer.await.unwrap_or_else(|_| {
-            Err(StoreError::unknown_outcome(
-                "the runtime ended while a request to Redis was under way",
-            ))
-        })
+        let patience = Patience {
+            lane: self,
+            over: true,
+        };
+        let answer = answer.await;
+        patience.rewarded();
+        answer.unwrap_or_else(|_| Err(StoreError::unknown_outcome(ENDED)))
+    }
+
+    /// The runtime has ended: nobody who waits here will get an answer.
+    pub(crate) fn close(&self) {
+        let waiting = {
+            let mut state = self.state();
+            state.closed = true;
+            std::mem::take(&mut state.waiting)
+        };
+        drop(waiting);
     }
 
     /// The right to send at once, if nobody else is there.
     fn lone_turn(self: &Arc<Self>) -> Option<Turn> {
         let mut state = self.state();
-        if state.under_way > 0 || state.crowd || !state.waiting.is_empty() {
+        // A caller that nobody polls holds its turn for as long: there must be
+        // others.
+        let others = state.under_way > 0 || state.crowd || !state.waiting.is_empty();
+        if others || self.width == 1 || state.closed {
             return None;
         }
         state.under_way += 1;
@@ -105,14 +124,35 @@ impl Lane {
     fn call_taker(self: &Arc<Self>, state: &mut State) {
         if !state.waiting.is_empty() && !state.taker && state.under_way < self.width {
             state.taker = true;
-            // A runtime that has ended drops the task, and with it everybody
-            // who waits here.
             self.runtime.spawn(take(Arc::clone(self)));
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+const ENDED: &str = "the runtime ended while a request to Redis was under way";
+
+/// Whoever leaves the queue after a while without a word from the server may
+/// have waited behind a dead connection, with others who have more patience.
+struct Patience<'a> {
+    lane: &'a Lane,
+    over: bool,
+}
+
+impl Patience<'_> {
+    fn rewarded(mut self) {
+        self.over = false;
+    }
+}
+
+impl Drop for Patience<'_> {
+    fn drop(&mut self) {
+        if self.over {
+            self.lane.sender.link().give_up_if_silent();
+        }
     }
 }
 
@@ -151,21 +191,23 @@ async fn take(lane: Arc<Lane>) {
         .into_iter()
         .map(|one| (one.request, Some(one.tell)))
         .unzip();
-    let sent = Instant::now();
     let mut turn = Some(turn);
+    let link = lane.sender.link();
+    let mut retired = link.retirements();
     let mut sending = pin!(lane.sender.send(&requests));
     let answers = loop {
-        let left = tokio::select! {
+        tokio::select! {
             answers = &mut sending => break answers,
-            left = somebody_leaves(&mut callers) => left,
-        };
-        if left == 0 {
-            return;
-        }
-        // Others may have more patience than there is time. What comes next
-        // must not wait with them.
-        if lane.sender.link().give_up_if_silent(sent) {
-            turn = None;
+            left = somebody_leaves(&mut callers) => {
+                if left == 0 {
+                    return;
+                }
+                // Others may have more patience than there is time.
+                link.give_up_if_silent();
+            }
+            // What comes next goes over another connection, and must not wait
+            // for those who wait for this one.
+            _ = retired.changed(), if turn.is_some() => turn = None,
         }
     };
     // First, so that whoever is woken finds the way free.

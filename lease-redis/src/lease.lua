@@ -97,7 +97,8 @@ while what do
         standing, mark, token, granted, expires, buried, owner)
         if owner == '' then owner = string.rep('\0', 16) end
         local label = raw and string.sub(raw, SIZE + 1) or ''
-        local keep = math.max(now, expires, mark) + retention
+        -- Without a mark it is there for the tombstones alone.
+        local keep = mark == 0 and buried or math.max(now, expires, mark, buried) + retention
         local done = call('SET', name,
           pack(LAYOUT, 'L1', standing, mark, token, granted, expires, buried, owner) .. label,
           'PX', math.ceil((keep - now) / 1000) + 1)
@@ -133,7 +134,8 @@ while what do
       function rare.floor()
         local b, err = birth()
         if not b then return nil, err end
-        if now - b.first <= retention then return 0 end
+        -- A store from the future is as old as can be: the clock stepped back.
+        if b.first <= now and now - b.first <= retention then return 0 end
         return math.max(0, now - retention)
       end
 
@@ -141,7 +143,10 @@ while what do
       function rare.quarantined()
         local info = call('INFO', 'server')
         if type(info) == 'table' then return nil, info.err end
-        local run = string.match(info, 'run_id:(%x+)') or 'f'
+        local run = string.match(info, 'run_id:(%x+)')
+        if not run then
+          return nil, 'ERR the server tells no run id, which the quarantine needs'
+        end
         local b, err = birth()
         if not b then return nil, err end
         if b.run ~= run or b.since > now then
@@ -315,9 +320,9 @@ while what do
   -- The mark is kept until the clock has passed it by the retention: whatever
   -- mark is dropped is below now - retention ever after.
   if label then
-    if expires ~= fresh or mark > expires then
+    if expires ~= fresh or mark > expires or buried > expires then
       keep = string.format('%.0f', math.ceil(
-        ((mark > expires and mark or expires) + retention - now) / 1000) + 1)
+        (math.max(expires, mark, buried) + retention - now) / 1000) + 1)
     end
     local done = call('PSETEX', name, keep,
       pack(LAYOUT, 'L1', standing, mark, token, granted, expires, buried, owner) .. label)

@@ -15,9 +15,12 @@ use tokio::time::Instant;
 use crate::errors::{self, Phase};
 use crate::wire::{Foreign, Wire};
 
-/// A request that its caller gave up after this long without any answer shows
-/// a connection that may be dead. Shorter waits are somebody's change of mind.
+/// When somebody gives a request up and an answer has been due for this long,
+/// the connection may be dead. Shorter waits are somebody's change of mind.
 const SILENCE: Duration = Duration::from_millis(50);
+
+/// And after this many of the connection's own round trips.
+const SILENT_ROUND_TRIPS: u32 = 4;
 
 /// A connection that failed younger than this counts as a failure to connect,
 /// so that one which is always cut at once is not reopened in a hurry.
@@ -56,7 +59,11 @@ impl fmt::Debug for Origin {
 pub(crate) struct Link {
     us: Weak<Link>,
     origin: Origin,
+    /// How much longer than a round trip an answer may rightly take.
+    slack: Duration,
     state: Mutex<State>,
+    /// Counts the connections that were let go.
+    retired: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
@@ -73,46 +80,98 @@ pub(crate) struct Up {
     since: Instant,
     /// Failures in a row before it stood.
     failures: u32,
-    /// When it was last heard, in microseconds after `since`.
-    heard: Arc<AtomicU64>,
+    seen: Arc<Seen>,
 }
 
+/// What a connection shows of itself, in microseconds.
+#[derive(Debug)]
+struct Seen {
+    /// Since when an answer is due, after it stood; [`NOTHING`] if none is.
+    due: AtomicU64,
+    /// Requests without an answer.
+    open: AtomicU64,
+    /// The longest round trip of late; at first, how long it took to connect.
+    round_trip: AtomicU64,
+}
+
+const NOTHING: u64 = u64::MAX;
+
 impl Up {
-    fn new(wire: Wire, failures: u32) -> Self {
+    fn new(wire: Wire, failures: u32, took: Duration) -> Self {
         Self {
             wire,
             since: Instant::now(),
             failures,
-            heard: Arc::new(AtomicU64::new(0)),
+            seen: Arc::new(Seen {
+                due: AtomicU64::new(NOTHING),
+                open: AtomicU64::new(0),
+                round_trip: AtomicU64::new(micros(took)),
+            }),
         }
     }
 
-    pub(crate) fn heard_now(&self) {
-        self.heard
-            .fetch_max(self.micros(Instant::now()), Ordering::Relaxed);
+    fn asked(&self) {
+        self.seen.open.fetch_add(1, Ordering::Relaxed);
+        self.seen.due.fetch_min(self.age(), Ordering::Relaxed);
     }
 
-    fn silent_since(&self, then: Instant) -> bool {
-        self.heard.load(Ordering::Relaxed) < self.micros(then)
+    /// Nobody waits for this answer any more.
+    fn closed(&self) {
+        if self.seen.open.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.seen.due.store(NOTHING, Ordering::Relaxed);
+        }
     }
 
-    fn micros(&self, then: Instant) -> u64 {
-        let us = then.saturating_duration_since(self.since).as_micros();
-        u64::try_from(us).unwrap_or(u64::MAX)
+    fn answered(&self, sent: Instant) {
+        // Whatever else is due is due from now on: the server has spoken.
+        self.seen.due.store(self.age(), Ordering::Relaxed);
+        let this = micros(sent.elapsed());
+        let known = self.seen.round_trip.load(Ordering::Relaxed);
+        // What is long counts at once, and is forgotten slowly.
+        let longest = this.max(known - known / 8);
+        self.seen.round_trip.store(longest, Ordering::Relaxed);
+    }
+
+    /// Whether it has been silent for too long, an answer being due.
+    fn is_silent(&self, slack: Duration) -> bool {
+        let due = self.seen.due.load(Ordering::Relaxed);
+        if due == NOTHING {
+            return false;
+        }
+        let round_trip = Duration::from_micros(self.seen.round_trip.load(Ordering::Relaxed));
+        let right = SILENCE.max(round_trip.saturating_mul(SILENT_ROUND_TRIPS)) + slack;
+        self.age().saturating_sub(due) >= micros(right)
+    }
+
+    /// How long ago it stood.
+    fn age(&self) -> u64 {
+        micros(self.since.elapsed())
     }
 
     fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.heard, &other.heard)
+        Arc::ptr_eq(&self.seen, &other.seen)
     }
 }
 
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
 impl Link {
-    pub(crate) fn new(origin: Origin) -> Arc<Self> {
+    /// An answer may rightly take `slack` longer than a round trip.
+    pub(crate) fn new(origin: Origin, slack: Duration) -> Arc<Self> {
         Arc::new_cyclic(|us| Self {
             us: Weak::clone(us),
             origin,
+            slack,
             state: Mutex::new(State::Down { failures: 0 }),
+            retired: watch::Sender::new(0),
         })
+    }
+
+    /// Changes when a connection is let go.
+    pub(crate) fn retirements(&self) -> watch::Receiver<u64> {
+        self.retired.subscribe()
     }
 
     /// The connection, opened if there is none. Callers share one attempt, and
@@ -129,7 +188,7 @@ impl Link {
                 State::Down { failures } => {
                     let failures = *failures;
                     if let Origin::Foreign(connection) = &self.origin {
-                        let up = Up::new(Wire::Foreign(Arc::clone(connection)), 0);
+                        let up = Up::new(Wire::Foreign(Arc::clone(connection)), 0, Duration::ZERO);
                         *state = State::Up(up.clone());
                         return Ok(up);
                     }
@@ -164,35 +223,41 @@ impl Link {
 
     /// Lets a connection go that failed.
     pub(crate) fn retire(&self, failed: &Up) {
-        let mut state = self.state();
-        if let State::Up(up) = &*state
-            && up.is(failed)
-        {
-            let failures = if up.since.elapsed() < YOUNG {
-                up.failures.saturating_add(1)
-            } else {
-                0
-            };
-            *state = State::Down { failures };
-        }
+        let failures = if failed.since.elapsed() < YOUNG {
+            failed.failures.saturating_add(1)
+        } else {
+            0
+        };
+        self.let_go(failed, failures);
     }
 
-    /// Lets the connection go if it has been silent since `sent`, and that is a
-    /// while ago. Whether it did.
-    pub(crate) fn give_up_if_silent(&self, sent: Instant) -> bool {
+    fn let_go(&self, which: &Up, failures: u32) {
+        {
+            let mut state = self.state();
+            match &*state {
+                State::Up(up) if up.is(which) => *state = State::Down { failures },
+                _ => return,
+            }
+        }
+        self.retired.send_modify(|count| *count += 1);
+    }
+
+    /// Lets the connection go if it has been silent for too long: for who leaves
+    /// without an answer.
+    pub(crate) fn give_up_if_silent(&self) {
         let up = match &*self.state() {
             State::Up(up) => up.clone(),
-            _ => return false,
+            _ => return,
         };
-        let silent = sent.elapsed() >= SILENCE && up.silent_since(sent);
-        if silent {
-            self.retire(&up);
+        if up.is_silent(self.slack) {
+            // That says nothing against the next.
+            self.let_go(&up, 0);
         }
-        silent
     }
 
     /// Says that a request is under way, until the result is dropped.
     pub(crate) fn ask<'a>(&'a self, up: &'a Up) -> Asking<'a> {
+        up.asked();
         Asking {
             link: self,
             up,
@@ -223,7 +288,7 @@ impl Asking<'_> {
     /// The server answered.
     pub(crate) fn answered(mut self) {
         self.answered = true;
-        self.up.heard_now();
+        self.up.answered(self.sent);
     }
 
     /// The connection failed.
@@ -235,9 +300,10 @@ impl Asking<'_> {
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        if !self.answered && self.sent.elapsed() >= SILENCE && self.up.silent_since(self.sent) {
-            self.link.retire(self.up);
+        if !self.answered && self.up.is_silent(self.link.slack) {
+            self.link.let_go(self.up, 0);
         }
+        self.up.closed();
     }
 }
 
@@ -250,6 +316,7 @@ async fn connect(
     if failures > 0 {
         tokio::time::sleep(backoff(failures)).await;
     }
+    let begun = Instant::now();
     let result = match &origin {
         Origin::Client {
             client,
@@ -263,7 +330,7 @@ async fn connect(
     };
     let (outcome, state) = match result {
         Ok(wire) => {
-            let up = Up::new(wire, failures);
+            let up = Up::new(wire, failures, begun.elapsed());
             (Ok(up.clone()), State::Up(up))
         }
         Err(error) => {

@@ -60,8 +60,9 @@ impl<F: Fn() -> Result<Arc<Lane>, StoreError>> Scan<F> {
             }
             self.begun = true;
             if let Err(error) = self.page().await {
+                // Behind what was read before it: it is the last.
                 self.ended = true;
-                return Some(Err(error));
+                self.ready.push_back(Err(error));
             }
         }
     }

@@ -298,6 +298,13 @@ impl RedisOptions {
                 self.mark_retention, self.tombstone_retention
             )));
         }
+        if self.tombstone_retention < self.response_timeout {
+            return Err(invalid(format!(
+                "a tombstone_retention of {:?} is shorter than the response_timeout of {:?}, for \
+                 which a request can be under way; make it longer",
+                self.tombstone_retention, self.response_timeout
+            )));
+        }
         if let Some(wait) = &mut self.wait {
             if wait.within.is_zero() {
                 return Err(zero("the time limit of wait_for_replicas"));

@@ -123,15 +123,18 @@ impl Reply {
         Ok(state)
     }
 
-    /// Whether this answers an acquire with a grant.
-    pub(crate) fn is_grant(&self) -> bool {
-        matches!(self.acquired(), Ok(AcquireOutcome::Granted(_)))
+    /// The token, if this answers an acquire with a grant.
+    pub(crate) fn grant(&self) -> Option<Token> {
+        match self.acquired() {
+            Ok(AcquireOutcome::Granted(granted)) => Some(granted.token),
+            _ => None,
+        }
     }
 
     /// Whether `request` took effect.
     pub(crate) fn changed(&self, request: &Request) -> bool {
         match request.kind() {
-            Kind::Acquire => self.is_grant(),
+            Kind::Acquire => self.grant().is_some(),
             Kind::Renew => matches!(self, Self::Number(1)),
             Kind::Other => matches!(self, Self::Number(_)),
         }
@@ -198,8 +201,19 @@ impl Reply {
     }
 
     fn label(&self, at: usize) -> Result<Label, StoreError> {
-        // A label that some other program wrote is cut to what one may be.
-        Ok(Label::lossy(self.text(at)?))
+        match self.field(at) {
+            // What some other program wrote is made what a label may be.
+            Some(Value::BulkString(bytes)) => Ok(Label::lossy(&String::from_utf8_lossy(bytes))),
+            _ => Ok(Label::lossy(self.text(at)?)),
+        }
+    }
+
+    /// The error that the script caught.
+    pub(crate) fn error(&self) -> Option<&str> {
+        match self.number(0) {
+            Ok(-1) => self.text(1).ok(),
+            _ => None,
+        }
     }
 }
 

@@ -66,15 +66,22 @@ impl Request {
         &self.record
     }
 
-    /// Gives up what this acquires, if it acquires.
-    pub(crate) fn to_abandon(&self) -> Option<Self> {
+    /// Gives back what this acquired with `token`, if it acquires. Its owner may
+    /// ask again: the answer is here, so no copy of the request is under way.
+    pub(crate) fn to_give_back(&self, token: Token) -> Option<Self> {
         match &self.what {
             What::Acquire(request) => Some(Self {
                 record: self.record.clone(),
-                what: What::Abandon(request.owner),
+                what: What::Release(request.owner, token),
             }),
             _ => None,
         }
+    }
+
+    /// Whether it does no harm if it takes effect twice, and the second answer
+    /// is as good as the first.
+    pub(crate) fn may_repeat(&self) -> bool {
+        !matches!(self.what, What::Release(..))
     }
 
     /// Whether losing this to a failover could harm: it grants, prolongs, or
@@ -84,6 +91,10 @@ impl Request {
             self.what,
             What::Acquire(_) | What::Renew(_) | What::Fence(..)
         )
+    }
+
+    pub(crate) fn acquires(&self) -> bool {
+        self.kind() == Kind::Acquire
     }
 
     pub(crate) fn kind(&self) -> Kind {

@@ -1,6 +1,7 @@
 //! The one script, and how a batch of operations is sent to it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lease_core::{StoreError, StoreErrorKind};
@@ -75,11 +76,18 @@ pub(crate) struct Sender {
     script: Arc<Script>,
     /// Each batch waits for replicas.
     wait: Option<Wait>,
+    /// The server has had the script from us.
+    known: AtomicBool,
 }
 
 impl Sender {
     pub(crate) fn new(link: Arc<Link>, script: Arc<Script>, wait: Option<Wait>) -> Self {
-        Self { link, script, wait }
+        Self {
+            link,
+            script,
+            wait,
+            known: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn link(&self) -> &Link {
@@ -87,6 +95,10 @@ impl Sender {
     }
 
     /// The answers, one for each request.
+    ///
+    /// A connection that turns out to be gone (the server closes idle ones, or
+    /// was restarted) gets one more try over a new one, if none of the requests
+    /// minds to take effect twice.
     ///
     /// # Cancel safety
     /// The batch may or may not take effect. After a while without an answer
@@ -96,34 +108,74 @@ impl Sender {
         requests: &[Request],
     ) -> Result<Vec<Result<Reply, StoreError>>, StoreError> {
         let up = self.link.connection().await?;
+        let first = match self.send_over(&up, requests).await {
+            Ok(replies) => return Ok(replies),
+            Err(Failure::Gone(error)) if requests.iter().all(Request::may_repeat) => error,
+            Err(Failure::Gone(error)) => return Err(failed(error)),
+            Err(Failure::Said(error)) => return Err(error),
+        };
+        // From here on the first one may have taken effect.
+        let unknown = |error: StoreError| match error.kind() {
+            StoreErrorKind::UnknownOutcome => error,
+            _ => failed(first.clone()),
+        };
+        let up = self.link.connection().await.map_err(unknown)?;
+        match self.send_over(&up, requests).await {
+            Ok(replies) => Ok(replies),
+            Err(Failure::Gone(error)) => Err(failed(error)),
+            Err(Failure::Said(error)) => Err(unknown(error)),
+        }
+    }
+
+    async fn send_over(
+        &self,
+        up: &Up,
+        requests: &[Request],
+    ) -> Result<Vec<Result<Reply, StoreError>>, Failure> {
         let Some(wait) = self.wait else {
-            let answer = self.call(&up, requests).await?;
+            let answer = self.call(up, requests).await?;
             let replies = Reply::all(answer, requests.len())?;
+            self.look(up, &replies);
             return Ok(replies.into_iter().map(Ok).collect());
         };
-        let (answer, replicas) = self.call_and_wait(&up, requests, wait).await?;
+        let (answer, replicas) = self.call_and_wait(up, requests, wait).await?;
         let replies = Reply::all(answer, requests.len())?;
-        if replicas >= i64::from(wait.replicas) {
-            return Ok(replies.into_iter().map(Ok).collect());
+        self.look(up, &replies);
+        let short = match replicas {
+            Ok(replicas) if replicas >= i64::from(wait.replicas) => {
+                return Ok(replies.into_iter().map(Ok).collect());
+            }
+            Ok(replicas) => format!(
+                "{replicas} of {} replicas confirmed within {:?}",
+                wait.replicas, wait.within
+            ),
+            Err(error) => format!("WAIT for the replicas failed ({error})"),
+        };
+        Ok(self.fall_short(up, requests, replies, &short).await)
+    }
+
+    /// A server that became a replica refuses for as long as we talk to it; the
+    /// address may lead to another one by now.
+    fn look(&self, up: &Up, replies: &[Reply]) {
+        let demoted = |text: &str| errors::code(text) == "READONLY";
+        if replies.iter().filter_map(Reply::error).any(demoted) {
+            self.link.retire(up);
         }
-        self.fall_short(&up, requests, replies, wait, replicas)
-            .await
     }
 
     /// One call. `NOSCRIPT` says that nothing ran, so that asking again with
     /// the whole script cannot double an effect; loading it first and calling
     /// it by its hash then could meet the next `SCRIPT FLUSH`.
-    async fn call(&self, up: &Up, requests: &[Request]) -> Result<Value, StoreError> {
+    async fn call(&self, up: &Up, requests: &[Request]) -> Result<Value, Failure> {
         match self.ask(up, &self.script.command(requests, false)).await {
             Err(error) if is_no_script(&error) => {
                 self.ask(up, &self.script.command(requests, true)).await
             }
             result => result,
         }
-        .map_err(failed)
+        .map_err(Failure::from)
     }
 
-    /// Sends one command, and gives the connection up if it fails.
     pub(crate) async fn ask(&self, up: &Up, command: &Cmd) -> Result<Value, RedisError> {
         let asking = self.link.ask(up);
         let result = up.wire.send(command).await;
@@ -141,8 +193,9 @@ impl Sender {
         up: &Up,
         requests: &[Request],
         wait: Wait,
-    ) -> Result<(Value, i64), StoreError> {
-        for whole in [false, true] {
+    ) -> Result<(Value, Result<i64, StoreError>), Failure> {
+        // Whole at first: after a NOSCRIPT the server would still do the wait.
+        for whole in [!self.known.load(Ordering::Relaxed), true] {
             let mut both = Pipeline::with_capacity(2);
             both.add_command(self.script.command(requests, whole));
             let within = u64::try_from(wait.within.as_millis()).unwrap_or(u64::MAX);
@@ -154,72 +207,90 @@ impl Sender {
                 Err(error) if spoils(error) => asking.failed(),
                 _ => asking.answered(),
             }
-            let answers = result.map_err(failed)?;
-            let mut answers = answers.into_iter().map(Value::extract_error);
+            let mut answers = result?.into_iter().map(Value::extract_error);
             let (Some(answer), Some(replicas)) = (answers.next(), answers.next()) else {
-                return Err(odd());
+                return Err(odd().into());
+            };
+            let replicas = match replicas {
+                Ok(Value::Int(replicas)) => Ok(replicas),
+                Ok(_) => Err(odd()),
+                Err(error) => Err(errors::classify(Phase::Sent, "WAIT", error)),
             };
             match answer {
                 Err(error) if is_no_script(&error) => {}
-                Err(error) => return Err(failed(error)),
+                Err(error) => return Err(error.into()),
                 Ok(answer) => {
-                    return match replicas {
-                        Ok(Value::Int(replicas)) => Ok((answer, replicas)),
-                        Ok(_) => Err(odd()),
-                        Err(error) => Err(after_the_fact(error)),
-                    };
+                    self.known.store(true, Ordering::Relaxed);
+                    return Ok((answer, replicas));
                 }
             }
         }
-        Err(odd())
+        Err(odd().into())
     }
 
-    /// Too few replicas confirmed: what was granted is abandoned, and whatever
+    /// Too few replicas confirmed: what was granted is given back, and whatever
     /// changed something is an error.
     async fn fall_short(
         &self,
         up: &Up,
         requests: &[Request],
         replies: Vec<Reply>,
-        wait: Wait,
-        replicas: i64,
-    ) -> Result<Vec<Result<Reply, StoreError>>, StoreError> {
+        short: &str,
+    ) -> Vec<Result<Reply, StoreError>> {
+        let granted =
+            |request: &Request, reply: &Reply| request.acquires().then(|| reply.grant()).flatten();
         let give_back: Vec<_> = requests
             .iter()
             .zip(&replies)
-            .filter(|(_, reply)| reply.is_grant())
-            .filter_map(|(request, _)| request.to_abandon())
+            .filter_map(|(request, reply)| request.to_give_back(granted(request, reply)?))
             .collect();
         let given_back = give_back.is_empty() || self.give_back(up, &give_back).await;
         let outcomes = requests.iter().zip(replies).map(|(request, reply)| {
             if !reply.changed(request) {
                 return Ok(reply);
             }
-            let gone = given_back && request.to_abandon().is_some();
-            let (kind, then) = match gone {
+            let (kind, then) = match given_back && granted(request, &reply).is_some() {
                 true => (StoreErrorKind::Unavailable, "it was given back"),
                 false => (StoreErrorKind::UnknownOutcome, "a failover may undo it"),
             };
-            let Wait {
-                replicas: wanted,
-                within,
-            } = wait;
+            let advice = "bring replicas back or ask for fewer";
             Err(StoreError::new(
                 kind,
-                format!(
-                    "{replicas} of {wanted} replicas confirmed within {within:?}, so {then}; \
-                     bring replicas back or ask for fewer"
-                ),
+                format!("{short}, so {then}; {advice}"),
             ))
         });
-        Ok(outcomes.collect())
+        outcomes.collect()
     }
 
     async fn give_back(&self, up: &Up, requests: &[Request]) -> bool {
-        let answer = self.call(up, requests).await;
-        answer
-            .and_then(|answer| Reply::all(answer, requests.len()))
-            .is_ok_and(|all| all.iter().all(|reply| reply.abandoned().is_ok()))
+        let Ok(answer) = self.call(up, requests).await else {
+            return false;
+        };
+        Reply::all(answer, requests.len())
+            .is_ok_and(|all| all.iter().all(|reply| reply.released().is_ok()))
+    }
+}
+
+/// Why a batch has no answers.
+enum Failure {
+    /// The connection went away.
+    Gone(RedisError),
+    /// Anything else.
+    Said(StoreError),
+}
+
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Self {
+        match error.is_connection_dropped() {
+            true => Self::Gone(error),
+            false => Self::Said(failed(error)),
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Said(error)
     }
 }
 
@@ -229,16 +300,6 @@ fn is_no_script(error: &RedisError) -> bool {
 
 fn failed(error: RedisError) -> StoreError {
     errors::classify(Phase::Sent, "Redis did not answer the lease script", error)
-}
-
-/// The script ran, but not the wait: whatever the reason, the effect is there.
-fn after_the_fact(error: RedisError) -> StoreError {
-    let doing = "the lease script ran, but WAIT for its replicas failed";
-    let kind = match errors::classify(Phase::Sent, doing, error.clone()).kind() {
-        StoreErrorKind::Refusing => StoreErrorKind::Refusing,
-        _ => StoreErrorKind::UnknownOutcome,
-    };
-    StoreError::with_source(kind, format!("{doing}: {error}"), error)
 }
 
 /// Whether the connection must not be used again.

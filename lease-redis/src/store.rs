@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream, StreamExt};
 use lease_core::{
     AcquireOutcome, AcquireRequest, Diagnosis, FenceWhen, Guarantees, InvalidInput, Key, KeyState,
     LeaseBackend, Owner, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, Token, Ttl,
@@ -19,7 +20,7 @@ use crate::lane::{Lane, MOST_IN_BATCH};
 use crate::link::{Link, Origin};
 use crate::list;
 use crate::names::Names;
-use crate::options::RedisOptions;
+use crate::options::{RedisOptions, Wait};
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::script::{Script, Sender};
@@ -28,6 +29,10 @@ use crate::wake::WakeUps;
 /// Batches under way at once over one connection: a few keep the server busy
 /// while answers are on their way; many would only make batches smaller.
 const WIDTH: usize = 4;
+
+/// Calls of one batch of renewals that are under way at once. Others' requests
+/// come between them.
+const CHUNKS_AT_ONCE: usize = 4;
 
 /// A store of leases on one Redis server.
 ///
@@ -113,6 +118,34 @@ impl RedisStore {
         lane.ask(request).await
     }
 
+    /// Renews as many as go into one call.
+    async fn renew_chunk(
+        &self,
+        lane: &Lane,
+        chunk: &[RenewRequest],
+    ) -> Vec<Result<RenewOutcome, StoreError>> {
+        let sound: Vec<_> = chunk.iter().map(|one| self.check_ttl(one.ttl)).collect();
+        let batch: Vec<_> = chunk
+            .iter()
+            .zip(&sound)
+            .filter(|(_, sound)| sound.is_ok())
+            .map(|(one, _)| Request::renew(&self.inner.options.names, one))
+            .collect();
+        let mut answers = match lane.sender().send(&batch).await {
+            Ok(answers) => answers,
+            Err(error) => batch.iter().map(|_| Err(error.clone())).collect(),
+        }
+        .into_iter();
+        let outcomes = sound.into_iter().map(|sound| {
+            sound?;
+            let answer = answers.next();
+            answer
+                .unwrap_or_else(|| Err(crate::reply::odd()))?
+                .renewed()
+        });
+        outcomes.collect()
+    }
+
     fn check_ttl(&self, ttl: Ttl) -> Result<(), StoreError> {
         match self.inner.options.quarantine {
             Some(most) if ttl > most => Err(InvalidInput::TtlOutOfRange {
@@ -138,8 +171,10 @@ impl Inner {
         if let Some((_, lanes)) = all.iter().find(|(known, _)| *known == id) {
             return Ok(Arc::clone(lanes));
         }
-        let lane = |wait, width| {
-            let link = Link::new(self.origin.clone());
+        let lane = |wait: Option<Wait>, width| {
+            // A WAIT is answered late, and rightly so.
+            let slack = wait.map_or(Duration::ZERO, |wait| wait.within);
+            let link = Link::new(self.origin.clone(), slack);
             let sender = Sender::new(link, Arc::clone(&self.script), wait);
             Lane::new(sender, runtime.clone(), width)
         };
@@ -178,7 +213,12 @@ impl Drop for Forget {
             let mut all = inner.lanes.lock().unwrap_or_else(|e| e.into_inner());
             let gone: Vec<_> = all.extract_if(.., |(id, _)| *id == self.id).collect();
             drop(all);
-            drop(gone);
+            for (_, lanes) in gone {
+                lanes.plain.close();
+                if let Some(waiting) = &lanes.waiting {
+                    waiting.close();
+                }
+            }
         }
     }
 }
@@ -208,36 +248,16 @@ impl LeaseBackend for RedisStore {
             Err(error) => return requests.iter().map(|_| Err(error.clone())).collect(),
         };
         let lane = lanes.waiting.as_ref().unwrap_or(&lanes.plain);
-        // All chunks are under way at once: their requests are pipelined.
-        let chunks = requests.chunks(MOST_IN_BATCH).map(|chunk| async {
-            let sound: Vec<_> = chunk.iter().map(|one| self.check_ttl(one.ttl)).collect();
-            let batch: Vec<_> = chunk
-                .iter()
-                .zip(&sound)
-                .filter(|(_, sound)| sound.is_ok())
-                .map(|(one, _)| Request::renew(&self.inner.options.names, one))
-                .collect();
-            let mut answers = match lane.sender().send(&batch).await {
-                Ok(answers) => answers,
-                Err(error) => batch.iter().map(|_| Err(error.clone())).collect(),
-            }
-            .into_iter();
-            sound
-                .into_iter()
-                .map(|sound| {
-                    sound?;
-                    let answer = answers.next();
-                    answer
-                        .unwrap_or_else(|| Err(crate::reply::odd()))?
-                        .renewed()
-                })
-                .collect::<Vec<_>>()
-        });
-        futures_util::future::join_all(chunks)
-            .await
-            .into_iter()
-            .flatten()
-            .collect()
+        // Their requests are pipelined, unless each must wait for replicas: then
+        // the server answers one after the other, and each has its own time.
+        let at_once = match lanes.waiting {
+            Some(_) => 1,
+            None => CHUNKS_AT_ONCE,
+        };
+        let chunks = requests.chunks(MOST_IN_BATCH);
+        let chunks: Vec<_> = chunks.map(|chunk| self.renew_chunk(lane, chunk)).collect();
+        let outcomes: Vec<_> = stream::iter(chunks).buffered(at_once).collect().await;
+        outcomes.into_iter().flatten().collect()
     }
 
     async fn release(

@@ -79,6 +79,12 @@ fn values_that_cannot_work_are_refused_with_the_option() {
                 .wait_for_replicas(1, ms(100)),
             "wait_for_replicas",
         ),
+        (
+            options()
+                .tombstone_retention(minutes(1))
+                .response_timeout(minutes(2)),
+            "tombstone_retention",
+        ),
     ] {
         let error = options.checked().unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");
@@ -88,14 +94,17 @@ fn values_that_cannot_work_are_refused_with_the_option() {
 
 #[test]
 fn durations_are_made_fit_for_redis() {
+    let retention = Duration::from_nanos(6_000_000_001);
+    let rounded = options().tombstone_retention(retention).checked().unwrap();
+    assert_eq!(rounded.tombstone_retention, Duration::from_millis(6_001));
     let options = options()
-        .tombstone_retention(Duration::from_nanos(1_000_001))
+        .tombstone_retention(Duration::MAX)
         .mark_retention(Duration::MAX)
         .response_timeout(Duration::MAX)
         .wait_for_replicas(1, Duration::from_nanos(1))
         .checked()
         .unwrap();
-    assert_eq!(options.tombstone_retention, Duration::from_millis(2));
+    assert_eq!(options.tombstone_retention, FOR_EVER);
     assert_eq!(options.mark_retention, FOR_EVER);
     assert_eq!(options.response_timeout, FOR_EVER);
     let wait = options.wait.unwrap();
