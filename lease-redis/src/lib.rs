@@ -43,8 +43,8 @@
 //! | it takes over, with [`RedisOptions::wait_for_replicas`] | likewise, but less is lost: what was confirmed is on so many replicas, and the one that takes over may be another | likewise |
 //! | two servers take themselves for the primary | **lost**, quarantine or not | each server's rise; between the two they may be equal |
 //! | the server stands still (SIGSTOP, swapping, a long script of others) | kept: nobody is granted anything meanwhile. A request without an answer for [`RedisOptions::response_timeout`] is `UnknownOutcome` | keep rising |
-//! | a connection is lost | kept; what was under way is `UnknownOutcome`, and the next request opens another one, after a pause of at most a second | keep rising |
-//! | packets vanish without a word | kept; the connection is given up after the response timeout, or when a caller gives up before, and a new one is opened | keep rising |
+//! | a connection is lost | kept; what was under way is asked once more over another one where that can do no harm, else it is `UnknownOutcome`; connections are opened after a pause of at most a second | keep rising |
+//! | packets vanish without a word | kept; the connection is given up after the response timeout, or as soon as a caller gives up while it has been silent for far longer than its round trips, and a new one is opened | keep rising |
 //! | `SCRIPT FLUSH` between any two requests | kept; nothing is noticed | keep rising |
 //! | the memory is full, the disk fails (`MISCONF`), the server is a replica | kept; every change is `Refusing` and did nothing, renewals too, so that leases end at their deadlines | keep rising |
 //! | something foreign stands at one of the store's names | kept; what needs it is `Refusing`, and it is left as it is | keep rising |
@@ -79,6 +79,15 @@
 //! * while the store is younger than the retention, nothing was dropped yet, and
 //!   the floor is none. The store's age is kept in the *birth marker*. Whoever
 //!   deletes that, deletes the floor for as long as the retention.
+//!
+//! The floor is right if all clients of the prefix have the same retention. After
+//! it was raised, it is right once the longer one has passed: marks that were
+//! dropped earlier may lie above it until then. And data that is lost takes its
+//! marks along: `Exactly(T)` may be granted again then for a `T` that was granted
+//! before, quarantine or not. `Next`, which is what everybody asks for, is never
+//! touched by any of this, since it is never below the clock; and a quorum or a
+//! migration asks for `Exactly(T)` only with a `T` that some store has just made
+//! by `Next`.
 //!
 //! # Options
 //! See [`RedisOptions`]; as a URL, [`RedisOptions::from_url`]. A client or a

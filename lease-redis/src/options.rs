@@ -156,12 +156,12 @@ impl RedisOptions {
         self
     }
 
-    /// Answers a grant only after `replicas` replicas have it, and as an
-    /// unknown outcome if they have not `within` this time (in whole
-    /// milliseconds, rounded up; shorter than
-    /// [`response_timeout`](Self::response_timeout)). A failover loses fewer
-    /// grants then, but may still lose some: the new primary need not be one of
-    /// those replicas. So nothing more is claimed in
+    /// Answers a grant, a renewal and a fence only after `replicas` replicas have
+    /// it. If they have not `within` this time (in whole milliseconds, rounded
+    /// up; shorter than [`response_timeout`](Self::response_timeout)), a grant is
+    /// given back and `Unavailable`, and the others are `UnknownOutcome`. A
+    /// failover loses fewer grants then, but may still lose some: the new
+    /// primary need not be one of those replicas. So nothing more is claimed in
     /// [`guarantees`](Self::guarantees).
     ///
     /// Defaults to off; 0 replicas turn it off again.
