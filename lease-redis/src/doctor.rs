@@ -1,15 +1,19 @@
 //! A look at the real server: what it does, and what follows for a lease.
 //!
-//! First everything is asked ([`Seen`]), then judged by functions without a
-//! connection. Nothing is written: even the probes of rights are requests that
-//! the server turns down for another reason when the right is there.
+//! First everything is asked ([`Seen`]), in as few round trips as there may be,
+//! then judged by functions without a connection. Nothing is written: even the
+//! probes of rights are requests that the server turns down for another reason
+//! when the right is there.
 
+mod account;
 mod ask;
 mod birth;
 mod clients;
 mod info;
 mod memory;
+mod obstacles;
 mod persistence;
+mod probes;
 mod replication;
 mod rights;
 mod server;
@@ -27,9 +31,11 @@ use redis::aio::ConnectionLike;
 
 use crate::errors::{Phase, classify};
 use crate::names::Names;
-use ask::{Answer, ask};
+use account::User;
+use ask::{Answer, Questions};
 use birth::Birth;
 use info::Info;
+use probes::Tried;
 use rights::Rights;
 use settings::Settings;
 use time::{Clock, Latency};
@@ -84,16 +90,36 @@ impl Seen {
         connection: &mut (impl ConnectionLike + Send),
         facts: &Facts,
     ) -> Result<Self, StoreError> {
-        reach(connection).await?;
         let latency = Latency::measure(connection).await?;
-        let info = ask(connection, redis::cmd("INFO")).await?;
+
+        let mut questions = Questions::default();
+        let info = questions.put(redis::cmd("INFO"));
+        let settings = Settings::ask(&mut questions);
+        let birth = Birth::ask(&mut questions, &facts.names);
+        let clock = Clock::ask(&mut questions);
+        let probes = probes::ask(&mut questions, facts);
+        let name = account::ask_name(&mut questions);
+        let default = account::ask_default(&mut questions);
+        let before = time::wall_us();
+        let answers = questions.ask(connection).await?;
+        let after = time::wall_us();
+
+        let user = match answers.hear::<String>(name) {
+            Ok(name) => User::look(connection, &name, facts).await?,
+            Err(_) => User::default(),
+        };
+        let info: Answer<String> = answers.hear(info);
         Ok(Self {
             latency,
-            info: info.map(|text: String| Info::parse(&text)),
-            settings: Settings::read(connection).await?,
-            birth: Birth::read(connection, &facts.names).await?,
-            clock: Clock::read(connection).await?,
-            rights: Rights::probe(connection, facts).await?,
+            info: info.map(|text| Info::parse(&text)),
+            settings: Settings::hear(&answers, &settings),
+            birth: Birth::hear(&answers, birth),
+            clock: Clock::hear(&answers, clock, (before, after)),
+            rights: Rights {
+                tried: Tried::hear(&answers, probes),
+                user,
+                default: account::default_may_all(&answers, default),
+            },
         })
     }
 }
@@ -114,27 +140,18 @@ async fn reach(connection: &mut (impl ConnectionLike + Send)) -> Result<(), Stor
 }
 
 fn judge(seen: &Seen, facts: &Facts) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    match &seen.info {
-        Ok(info) => {
-            findings.extend(server::judge(info));
-            findings.extend(persistence::judge(info, &seen.settings, facts));
-            findings.extend(seen.rights.replay(info));
-            findings.extend(birth::judge(&seen.birth, &seen.clock, info, facts));
-            findings.extend(memory::judge(info));
-            findings.extend(replication::judge(info, &seen.settings, facts));
-        }
-        Err(refusal) => findings.push(unknown(
-            "INFO (version, persistence, memory, replication)",
-            "what a restart, a full memory or a failover does to grants depends on them",
-            refusal,
-        )),
-    }
-    findings.extend(seen.settings.judge());
-    let info = seen.info.as_ref().ok();
-    findings.extend(clients::judge(info, &seen.settings, facts));
-    findings.extend(seen.rights.judge(&seen.settings, facts));
-    findings.extend(time::scripts(&seen.settings, facts));
+    let (info, settings) = (&seen.info, &seen.settings);
+    let obstacles = &seen.rights.tried.obstacles;
+    let mut findings = server::judge(info, obstacles);
+    findings.extend(persistence::judge(info, settings, obstacles, facts));
+    findings.extend(seen.rights.replay(info, facts));
+    findings.extend(birth::judge(&seen.birth, &seen.clock, info, facts));
+    findings.push(memory::judge(info, obstacles));
+    findings.extend(replication::judge(info, settings, obstacles, facts));
+    findings.extend(settings.judge());
+    findings.extend(clients::judge(info.as_ref().ok(), settings, facts));
+    findings.extend(seen.rights.judge(settings, facts));
+    findings.extend(time::scripts(settings, facts));
     findings.push(time::clock(&seen.clock));
     findings.push(seen.latency.judge(facts));
     findings
@@ -156,9 +173,19 @@ fn critical(what: impl Into<String>, why: impl Into<String>) -> Finding {
     Finding::new(Severity::Critical, what, why)
 }
 
+/// Worth knowing, and no promise hangs on it.
 fn unknown(what: &str, why: impl Into<String>, reason: impl Display) -> Finding {
     note(format!("{what}: could not be found out ({reason})"), why)
 }
+
+/// A promise hangs on it: it may hold or not.
+fn unchecked(what: &str, why: impl Into<String>, reason: impl Display) -> Finding {
+    warning(format!("{what}: could not be checked ({reason})"), why).advice(LOOK)
+}
+
+/// How to see more.
+const LOOK: &str = "run the doctor as an administrator, or give its user +info +config|get \
+                    +acl|whoami +acl|getuser +acl|dryrun";
 
 /// The server says nothing of it: another version, or another make of server.
 const SILENT: &str = "the server does not say";

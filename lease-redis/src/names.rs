@@ -150,9 +150,10 @@ fn decoded(name: &str) -> Option<String> {
     Some(key)
 }
 
+/// What means something outside of brackets; `]`, `^` and `-` do inside alone.
 fn push_glob_escaped(pattern: &mut String, text: &str) {
     for c in text.chars() {
-        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
+        if matches!(c, '*' | '?' | '[' | '\\') {
             pattern.push('\\');
         }
         pattern.push(c);
@@ -180,6 +181,7 @@ mod tests {
         assert_eq!(names().birth(), "p:birth");
         assert_eq!(names().key_of(&names().nobody()), None);
         assert_eq!(Names::new("a*b").unwrap().everything(), "a\\*b:*");
+        assert_eq!(Names::new("my-app]^").unwrap().everything(), "my-app]^:*");
     }
 
     #[test]

@@ -1,10 +1,13 @@
-//! One question to the server: an answer, a refusal, or silence.
+//! Questions to the server: to each an answer, a refusal, or silence.
+//!
+//! They travel together: a server far away, the one that most needs a look,
+//! would take too long to ask one by one.
 
 use std::fmt;
 
 use lease_core::StoreError;
 use redis::aio::ConnectionLike;
-use redis::{Cmd, FromRedisValue, RedisError, Value, from_redis_value};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value, from_redis_value};
 
 use crate::errors::{Phase, classify};
 
@@ -57,25 +60,65 @@ impl Refusal {
     }
 }
 
-/// Asks.
-///
-/// # Errors
-/// Silence only.
-pub(super) async fn ask<T: FromRedisValue>(
-    connection: &mut (impl ConnectionLike + Send),
-    command: Cmd,
-) -> Result<Answer<T>, StoreError> {
-    match command.query_async::<Value>(connection).await {
-        Ok(value) => Ok(from_redis_value(value).map_err(|_| Refusal::Odd)),
-        Err(error) => refusal(error).map(Err),
+/// What is asked in one round trip.
+#[derive(Default)]
+pub(super) struct Questions(Pipeline);
+
+/// Which question it was.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place(usize);
+
+/// What the server said, question by question.
+#[derive(Debug)]
+pub(super) struct Answers(Vec<Answer<Value>>);
+
+impl Questions {
+    pub(super) fn put(&mut self, command: Cmd) -> Place {
+        let place = Place(self.0.len());
+        self.0.add_command(command);
+        place
+    }
+
+    /// Asks them all.
+    ///
+    /// # Errors
+    /// Silence only.
+    pub(super) async fn ask(
+        self,
+        connection: &mut (impl ConnectionLike + Send),
+    ) -> Result<Answers, StoreError> {
+        if self.0.is_empty() {
+            return Ok(Answers(Vec::new()));
+        }
+        // Not by the pipeline itself: it would make one refusal one of them all.
+        let asked = connection.req_packed_commands(&self.0, 0, self.0.len());
+        let values = asked.await.map_err(silence)?;
+        let answer = |value: Value| match value.extract_error() {
+            Ok(value) => Ok(Ok(value)),
+            Err(error) => refusal(error).map(Err),
+        };
+        Ok(Answers(
+            values.into_iter().map(answer).collect::<Result<_, _>>()?,
+        ))
+    }
+}
+
+impl Answers {
+    pub(super) fn hear<T: FromRedisValue>(&self, place: Place) -> Answer<T> {
+        let answer = self.0.get(place.0).cloned().unwrap_or(Err(Refusal::Odd));
+        from_redis_value(answer?).map_err(|_| Refusal::Odd)
     }
 }
 
 fn refusal(error: RedisError) -> Result<Refusal, StoreError> {
     match error.code() {
         Some(code) => Ok(Refusal::of(code, error.detail().unwrap_or_default())),
-        None => Err(classify(Phase::Unsent, "Redis stopped answering", error)),
+        None => Err(silence(error)),
     }
+}
+
+fn silence(error: RedisError) -> StoreError {
+    classify(Phase::Unsent, "Redis stopped answering", error)
 }
 
 #[cfg(test)]

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use lease_core::{Finding, StoreError};
-use redis::aio::ConnectionLike;
+use lease_core::Finding;
 
-use super::ask::{Answer, Refusal, ask};
+use super::ask::{Answer, Answers, Place, Questions, Refusal};
 use super::info::Info;
 use super::time::Clock;
 use super::{Facts, critical, healthy, note, unknown, warning};
@@ -33,19 +32,20 @@ pub(super) enum Birth {
 }
 
 impl Birth {
-    pub(super) async fn read(
-        connection: &mut (impl ConnectionLike + Send),
-        names: &Names,
-    ) -> Result<Answer<Self>, StoreError> {
+    pub(super) fn ask(questions: &mut Questions, names: &Names) -> Place {
         let mut command = redis::cmd("GET");
         command.arg(names.birth());
-        Ok(match ask::<Option<String>>(connection, command).await? {
+        questions.put(command)
+    }
+
+    pub(super) fn hear(answers: &Answers, asked: Place) -> Answer<Self> {
+        match answers.hear::<Option<String>>(asked) {
             Ok(None) => Ok(Self::None),
             Ok(Some(text)) => Ok(Self::parse(&text)),
             Err(Refusal::Error(code)) if code == "WRONGTYPE" => Ok(Self::Foreign),
             Err(Refusal::Odd) => Ok(Self::Foreign),
             Err(refusal) => Err(refusal),
-        })
+        }
     }
 
     fn parse(text: &str) -> Self {
@@ -67,7 +67,7 @@ impl Birth {
 pub(super) fn judge(
     birth: &Answer<Birth>,
     clock: &Answer<Clock>,
-    info: &Info,
+    info: &Answer<Info>,
     facts: &Facts,
 ) -> Vec<Finding> {
     let mut findings = vec![marks(facts)];
@@ -123,9 +123,13 @@ fn quarantined(
     since_us: i64,
     now_us: i64,
     quarantine: Duration,
-    info: &Info,
+    info: &Answer<Info>,
 ) -> Finding {
     let why = "grants from before the server's last start may be forgotten";
+    let info = match info {
+        Ok(info) => info,
+        Err(refusal) => return unknown("quarantine", why, refusal),
+    };
     let Some(current) = info.text("run_id") else {
         return unknown("quarantine", why, super::SILENT);
     };

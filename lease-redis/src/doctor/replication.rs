@@ -2,26 +2,47 @@
 
 use lease_core::Finding;
 
+use super::ask::Answer;
 use super::info::Info;
+use super::obstacles::{Obstacle, Obstacles};
 use super::settings::Settings;
-use super::{Facts, SILENT, critical, healthy, note, unknown, warning};
+use super::{Facts, SILENT, critical, healthy, note, unchecked, warning};
 
 /// A replica that has not been heard of for longer is not in touch.
 const LONG_LAG_S: u64 = 10;
 
-pub(super) fn judge(info: &Info, settings: &Settings, facts: &Facts) -> Vec<Finding> {
-    match info.text("role") {
-        Some("master") => {}
-        Some(_) => {
-            let why = "leases are granted by the primary alone; a replica refuses writes, or \
-                       takes some that nobody else sees";
-            return vec![critical("role: a replica", why).advice("name the primary in the URL")];
-        }
-        None => {
-            let why = "only a primary grants leases";
-            return vec![unknown("role", why, SILENT)];
+pub(super) fn judge(
+    info: &Answer<Info>,
+    settings: &Settings,
+    obstacles: &Obstacles,
+    facts: &Facts,
+) -> Vec<Finding> {
+    let (info, role) = match info {
+        Ok(info) => (Some(info), info.text("role").ok_or(SILENT.to_owned())),
+        Err(refusal) => (None, Err(refusal.to_string())),
+    };
+    let lonely = obstacles.met(Obstacle::Replicas);
+    match (info, role) {
+        _ if obstacles.met(Obstacle::Replica) => vec![replica()],
+        (Some(info), Ok("master")) => primary(info, settings, lonely, facts),
+        (_, Ok(_)) => vec![replica()],
+        (_, Err(reason)) => {
+            let why = "only a primary grants leases, and a failover to one of its replicas \
+                       forgets the latest grants";
+            let mut findings = vec![unchecked("role", why, reason)];
+            findings.extend(lonely.then(|| too_few("min-replicas-to-write: too few replicas")));
+            findings
         }
     }
+}
+
+fn replica() -> Finding {
+    let why = "leases are granted by the primary alone; a replica refuses writes, or takes some \
+               that nobody else sees";
+    critical("role: a replica", why).advice("name the primary in the URL")
+}
+
+fn primary(info: &Info, settings: &Settings, lonely: bool, facts: &Facts) -> Vec<Finding> {
     let replicas = info.replicas();
     let online = replicas.iter().filter(|replica| replica.online).count();
     let online = u64::try_from(online).unwrap_or(u64::MAX);
@@ -33,14 +54,16 @@ pub(super) fn judge(info: &Info, settings: &Settings, facts: &Facts) -> Vec<Find
         findings.push(warning(what, why).advice("see its log and the network to it"));
     }
     findings.extend(wait(online, facts));
-    findings.extend(least(online, info, settings));
+    findings.extend(least(online, info, settings, lonely));
     findings
 }
 
 fn failover(online: u64, facts: &Facts) -> Finding {
     let what = format!("role: a primary with {online} replicas in touch");
     if online == 0 {
-        return healthy(what, "nothing takes over, so no failover forgets a grant");
+        let why = "no replica could take over now; one that is only out of touch, and is made the \
+                   primary later, has forgotten the grants since it was lost";
+        return healthy(what, why);
     }
     let why = "replication is asynchronous: a failover forgets the latest grants, so that a held \
                key is granted again";
@@ -72,9 +95,12 @@ fn wait(online: u64, facts: &Facts) -> Option<Finding> {
     })
 }
 
-/// `min-replicas-to-write`.
-fn least(online: u64, info: &Info, settings: &Settings) -> Option<Finding> {
-    let least = settings.number("min-replicas-to-write")?;
+/// `min-replicas-to-write`; `lonely` when the server was seen to refuse writes
+/// for it.
+fn least(online: u64, info: &Info, settings: &Settings, lonely: bool) -> Option<Finding> {
+    let Some(least) = settings.number("min-replicas-to-write") else {
+        return lonely.then(|| too_few(&format!("min-replicas-to-write: more than {online}")));
+    };
     let what = format!("min-replicas-to-write: {least}");
     let why = "a primary that has lost its replicas goes on granting unless this forbids it, \
                while one of them may have taken over";
@@ -84,10 +110,8 @@ fn least(online: u64, info: &Info, settings: &Settings) -> Option<Finding> {
         });
     }
     let good = info.number("min_slaves_good_slaves").unwrap_or(online);
-    Some(if good < least {
-        let why = "the server refuses every acquire and every renewal until enough replicas are \
-                   in touch";
-        critical(format!("{what}, and {good} are in touch"), why).advice("bring replicas back")
+    Some(if lonely || good < least {
+        too_few(&format!("{what}, and {good} are in touch"))
     } else {
         let lag = settings.text("min-replicas-max-lag").unwrap_or("?");
         healthy(
@@ -95,4 +119,10 @@ fn least(online: u64, info: &Info, settings: &Settings) -> Option<Finding> {
             "a primary that has lost its replicas stops granting after that many seconds",
         )
     })
+}
+
+fn too_few(what: &str) -> Finding {
+    let why = "the server refuses every acquire and every renewal until enough replicas are in \
+               touch";
+    critical(what, why).advice("bring replicas back")
 }

@@ -2,22 +2,29 @@
 
 use lease_core::Finding;
 
+use super::ask::Answer;
 use super::info::Info;
-use super::{SILENT, critical, healthy, note, unknown};
+use super::obstacles::{Obstacle, Obstacles};
+use super::{LOOK, SILENT, critical, healthy, note, unknown};
 
 /// The first version with rights by user, and what the scripts need.
 const OLDEST: u64 = 6;
 /// The oldest version that the store is tested with.
 const TESTED: u64 = 7;
 
-pub(super) fn judge(info: &Info) -> Vec<Finding> {
-    let mut findings = vec![version(info)];
-    findings.extend(mode(info));
+pub(super) fn judge(info: &Answer<Info>, obstacles: &Obstacles) -> Vec<Finding> {
+    let mut findings = vec![match info {
+        Ok(info) => version(info),
+        Err(refusal) => unknown("server", WHY, refusal).advice(LOOK),
+    }];
+    findings.extend(mode(info.as_ref().ok(), obstacles));
     findings
 }
 
+const WHY: &str = "the store is tested with Redis 7 and Valkey, and needs what Redis 6 has";
+
 fn version(info: &Info) -> Finding {
-    let why = "the store is tested with Redis 7 and Valkey, and needs what Redis 6 has";
+    let why = WHY;
     if let Some((name, version)) = other_make(info) {
         let what = format!("server: {name} {version}");
         return match name.as_str() {
@@ -63,28 +70,32 @@ fn other_make(info: &Info) -> Option<(String, &str)> {
     (!name.is_empty() && name != "redis").then(|| (name.to_owned(), version))
 }
 
-fn mode(info: &Info) -> Option<Finding> {
+fn mode(info: Option<&Info>, obstacles: &Obstacles) -> Option<Finding> {
     let why = "a store on one server sends all its requests to that server";
-    if info.text("redis_mode") == Some("sentinel") {
+    let name = info.and_then(|info| info.text("redis_mode"));
+    if name == Some("sentinel") {
         return Some(
             critical("mode: a sentinel, which holds no data", why)
                 .advice("name the primary that the sentinel watches in the URL"),
         );
     }
     let cluster = info
-        .flag("cluster_enabled")
-        .or_else(|| Some(info.text("redis_mode")? == "cluster"));
+        .and_then(|info| info.flag("cluster_enabled"))
+        .or_else(|| Some(name? == "cluster"));
     match cluster {
-        Some(true) => Some(
-            critical(
-                "mode: part of a cluster",
-                "keys of other parts are refused, and the keys of this part move",
-            )
-            .advice("use a server of its own for leases"),
-        ),
+        _ if obstacles.met(Obstacle::Cluster) => Some(part_of_a_cluster()),
+        Some(true) => Some(part_of_a_cluster()),
         Some(false) => Some(healthy("mode: a server of its own", why)),
         None => None,
     }
+}
+
+fn part_of_a_cluster() -> Finding {
+    critical(
+        "mode: part of a cluster",
+        "keys of other parts are refused, and the keys of this part move",
+    )
+    .advice("use a server of its own for leases")
 }
 
 #[cfg(test)]
@@ -141,12 +152,18 @@ mod tests {
 
     #[test]
     fn only_a_server_of_its_own_serves_leases() {
-        let severity = |info| mode(&Info::parse(info)).map(|finding| finding.severity);
+        let found = |info, obstacles: &_| {
+            mode(Some(&Info::parse(info)), obstacles).map(|finding| finding.severity)
+        };
+        let severity = |info| found(info, &Obstacles::default());
         let own = severity("cluster_enabled:0\nredis_mode:standalone");
         assert_eq!(own, Some(Severity::Healthy));
         assert_eq!(severity("cluster_enabled:1"), Some(Severity::Critical));
         assert_eq!(severity("redis_mode:cluster"), Some(Severity::Critical));
         assert_eq!(severity("redis_mode:sentinel"), Some(Severity::Critical));
         assert_eq!(severity(""), None);
+        // What it does counts for more than what it says.
+        let met = Obstacles::of(["CROSSSLOT"]);
+        assert_eq!(found("cluster_enabled:0", &met), Some(Severity::Critical));
     }
 }

@@ -3,11 +3,10 @@
 
 use std::collections::HashMap;
 
-use lease_core::{Finding, StoreError};
-use redis::aio::ConnectionLike;
+use lease_core::Finding;
 
-use super::ask::{Refusal, ask};
-use super::unknown;
+use super::ask::{Answers, Place, Questions, Refusal};
+use super::{LOOK, unknown};
 
 const NAMES: [&str; 11] = [
     "save",
@@ -31,22 +30,24 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub(super) async fn read(
-        connection: &mut (impl ConnectionLike + Send),
-    ) -> Result<Self, StoreError> {
-        let mut settings = Self::default();
-        for name in NAMES {
+    pub(super) fn ask(questions: &mut Questions) -> Vec<Place> {
+        let one = |name| {
             let mut command = redis::cmd("CONFIG");
             command.arg("GET").arg(name);
-            match ask::<HashMap<String, String>>(connection, command).await? {
+            questions.put(command)
+        };
+        NAMES.into_iter().map(one).collect()
+    }
+
+    pub(super) fn hear(answers: &Answers, asked: &[Place]) -> Self {
+        let mut settings = Self::default();
+        for place in asked {
+            match answers.hear::<HashMap<String, String>>(*place) {
                 Ok(found) => settings.values.extend(found),
-                Err(refusal) => {
-                    settings.refused = Some(refusal);
-                    break;
-                }
+                Err(refusal) => settings.refused = Some(refusal),
             }
         }
-        Ok(settings)
+        settings
     }
 
     pub(super) fn text(&self, name: &str) -> Option<&str> {
@@ -68,9 +69,7 @@ impl Settings {
         let what = "settings (CONFIG GET)";
         let why = "how often the server's disk is written, whom it disconnects and when it \
                    refuses writes are judged without them";
-        Some(unknown(what, why, refusal).advice(
-            "run the doctor as a user with the right +config|get; the store itself needs none",
-        ))
+        Some(unknown(what, why, refusal).advice(LOOK))
     }
 
     #[cfg(test)]

@@ -5,13 +5,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use lease_core::{Finding, StoreError};
 use redis::aio::ConnectionLike;
 
-use super::ask::{Answer, ask};
+use super::ask::{Answer, Answers, Place, Questions};
 use super::settings::Settings;
-use super::{Facts, critical, healthy, note, unknown, warning};
+use super::{Facts, critical, healthy, note, reach, unknown, warning};
 
-/// Pings of one measurement, unless they take too long.
+/// Pings of one measurement, unless they take too long: who looks at a slow
+/// server waits for its other answers as well.
 const PINGS: usize = 20;
-const FEWEST_PINGS: usize = 3;
+const FEWEST_PINGS: usize = 2;
 const LONG_ENOUGH: Duration = Duration::from_secs(1);
 /// Clocks that a time service keeps do not differ by more.
 const SAME_TIME: Duration = Duration::from_millis(500);
@@ -27,16 +28,17 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub(super) async fn read(
-        connection: &mut (impl ConnectionLike + Send),
-    ) -> Result<Answer<Self>, StoreError> {
-        let before = wall_us();
-        let answer = ask::<(i64, i64)>(connection, redis::cmd("TIME")).await?;
-        let after = wall_us();
-        Ok(answer.map(|(seconds, micros)| Self {
+    pub(super) fn ask(questions: &mut Questions) -> Place {
+        questions.put(redis::cmd("TIME"))
+    }
+
+    /// The questions were sent and answered at these times of ours.
+    pub(super) fn hear(answers: &Answers, asked: Place, ours_us: (i64, i64)) -> Answer<Self> {
+        let (seconds, micros) = answers.hear::<(i64, i64)>(asked)?;
+        Ok(Self {
             server_us: seconds.saturating_mul(1_000_000).saturating_add(micros),
-            ours_us: (before, after),
-        }))
+            ours_us,
+        })
     }
 
     /// How far the server's clock is certainly ahead of ours, in microseconds;
@@ -51,7 +53,8 @@ impl Clock {
     }
 }
 
-fn wall_us() -> i64 {
+/// This machine's clock, in microseconds since the Unix epoch.
+pub(super) fn wall_us() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     i64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(i64::MAX)
 }
@@ -92,6 +95,8 @@ pub(super) struct Latency {
 }
 
 impl Latency {
+    /// # Errors
+    /// As [`reach`].
     pub(super) async fn measure(
         connection: &mut (impl ConnectionLike + Send),
     ) -> Result<Self, StoreError> {
@@ -99,8 +104,7 @@ impl Latency {
         while sorted.len() < PINGS && (sorted.len() < FEWEST_PINGS || start.elapsed() < LONG_ENOUGH)
         {
             let sent = Instant::now();
-            // A refusal has come as far as an answer.
-            let _ = ask::<redis::Value>(connection, redis::cmd("PING")).await?;
+            reach(connection).await?;
             sorted.push(sent.elapsed());
         }
         sorted.sort_unstable();
