@@ -1,6 +1,6 @@
 //! `lease doctor`: what a look at the real store found.
 
-use leases::{Finding, Severity};
+use leases::{Diagnosis, Finding, Severity};
 use serde::Serialize;
 
 use crate::args;
@@ -47,14 +47,48 @@ pub(crate) async fn doctor(target: Target, args: args::Doctor) -> Result<Exit, F
             findings: diagnosis.findings.iter().map(FindingJson::from).collect(),
         })?;
     } else {
-        let text: String = diagnosis.findings.iter().map(human).collect();
-        output::print(text)?;
+        output::print(text(&diagnosis))?;
     }
     Ok(match worst {
         Severity::Healthy | Severity::Note => Exit::Success,
         Severity::Warning => Exit::No,
         _ => Exit::Critical,
     })
+}
+
+/// The worst comes last: next to the prompt, where it is not scrolled away.
+fn text(diagnosis: &Diagnosis) -> String {
+    let mut findings: Vec<_> = diagnosis.findings.iter().collect();
+    findings.sort_by_key(|finding| finding.severity);
+    let mut text: String = findings.into_iter().map(human).collect();
+    text.push_str(&summary(diagnosis));
+    text
+}
+
+/// How many findings there are of each severity, the worst first.
+fn summary(diagnosis: &Diagnosis) -> String {
+    let count = |severity| {
+        let all = diagnosis.findings.iter();
+        all.filter(|finding| finding.severity == severity).count()
+    };
+    let parts: Vec<_> = [
+        (Severity::Critical, "critical"),
+        (Severity::Warning, "warning"),
+        (Severity::Note, "note"),
+    ]
+    .into_iter()
+    .filter_map(|(severity, name)| match count(severity) {
+        0 => None,
+        1 => Some(format!("1 {name}")),
+        // What is critical is counted without a plural.
+        n if severity == Severity::Critical => Some(format!("{n} {name}")),
+        n => Some(format!("{n} {name}s")),
+    })
+    .collect();
+    if parts.is_empty() {
+        return "all ok\n".to_owned();
+    }
+    format!("{}\n", parts.join(", "))
 }
 
 fn human(finding: &Finding) -> String {
@@ -65,4 +99,29 @@ fn human(finding: &Finding) -> String {
         text.push_str(&format!("          -> {}\n", clean(advice)));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(severities: &[Severity]) -> Diagnosis {
+        let finding = |s: &Severity| Finding::new(*s, format!("a {s} thing"), "because");
+        Diagnosis {
+            findings: severities.iter().map(finding).collect(),
+        }
+    }
+
+    #[test]
+    fn the_worst_is_next_to_the_prompt() {
+        use Severity::{Critical, Healthy, Note, Warning};
+        let text = text(&of(&[Critical, Healthy, Note, Warning, Healthy, Note]));
+        let firsts: Vec<_> = text.lines().filter(|l| !l.starts_with(' ')).collect();
+        let words: Vec<_> = firsts.iter().map(|l| l.split(' ').next()).collect();
+        let order = ["ok", "ok", "note", "note", "warning", "critical", "1"];
+        assert_eq!(words, order.map(Some));
+        assert_eq!(firsts[6], "1 critical, 1 warning, 2 notes");
+        assert_eq!(summary(&of(&[Critical, Critical])), "2 critical\n");
+        assert_eq!(summary(&of(&[Healthy])), "all ok\n");
+    }
 }

@@ -7,6 +7,7 @@ use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use lease_conformance::proxy::FaultProxy;
 use lease_conformance::servers::redis::{Persistence, RedisServer};
 use nix::sys::signal::Signal;
 use support::{Place, Running, lives, number, until};
@@ -294,11 +295,37 @@ fn doctor_ends_with_how_bad_it_is() {
     let builder = RedisServer::builder().persistence(Persistence::AofAlways);
     let evicting = builder.max_memory("64mb", "allkeys-lru").start().unwrap();
     let found = on(&evicting).done(&["doctor"]).code(3);
-    assert!(found.out.contains("critical"), "{found:?}");
+    let last: Vec<_> = found.out.lines().rev().take(4).collect();
+    assert!(last[0].starts_with("1 critical"), "{found:?}");
+    assert!(last[3].starts_with("critical  memory: "), "{found:?}");
     let url = evicting.url().to_string();
     support::done(support::program().args(["doctor", &url])).code(3);
     evicting.kill().unwrap();
     on(&evicting).done(&["doctor"]).code(69);
+}
+
+#[test]
+fn doctor_looks_at_a_server_that_is_slow() {
+    let server = durable();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let each_way = Duration::from_millis(300);
+    proxy.delay(each_way, each_way);
+    let place = Place::with_store(format!("redis://{}", proxy.address()));
+    let found = place.done(&["doctor", "--ttl", "1s"]).code(3);
+    assert!(found.out.contains("critical  round trips: "), "{found:?}");
+}
+
+#[test]
+fn doctor_never_calls_sound_what_it_may_not_look_at() {
+    let acl = include_str!("../../lease-redis/docs/acl.md");
+    let line = acl.lines().find(|line| line.starts_with("ACL SETUSER"));
+    let user = line.unwrap().trim_start_matches("ACL SETUSER ");
+    let server = RedisServer::builder().user(user).start().unwrap();
+    let place = Place::with_store(server.url().user("app", "PASSWORD"));
+    let found = place.done(&["doctor"]).code(1);
+    assert!(found.out.contains("could not be checked"), "{found:?}");
+    server.config_set("maxmemory", "1").unwrap();
+    place.done(&["doctor"]).code(3);
 }
 
 #[test]
