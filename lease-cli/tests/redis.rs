@@ -308,7 +308,7 @@ fn doctor_ends_with_how_bad_it_is() {
 fn doctor_looks_at_a_server_that_is_slow() {
     let server = durable();
     let proxy = FaultProxy::start(server.address()).unwrap();
-    let each_way = Duration::from_millis(300);
+    let each_way = Duration::from_millis(500);
     proxy.delay(each_way, each_way);
     let place = Place::with_store(format!("redis://{}", proxy.address()));
     let found = place.done(&["doctor", "--ttl", "1s"]).code(3);
