@@ -236,9 +236,9 @@ impl Lease {
 
     /// Releases the key and says how that ended.
     ///
-    /// Nothing is renewed from the call on. A request that fails or stays
-    /// unanswered is repeated for one TTL; after that the key is free by its
-    /// expiry anyway.
+    /// Nothing is renewed from the call on. A request that fails without a
+    /// refusal, or stays unanswered, is repeated for one TTL; after that the
+    /// key is free by its expiry anyway.
     ///
     /// # Errors
     /// [`Error::Lost`] when the store's answer is that the grant was not live,

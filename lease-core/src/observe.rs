@@ -125,6 +125,11 @@ pub enum EventKind {
         /// Since the grant.
         held_for: Duration,
     },
+    /// A release failed, or is unanswered; it is sent again.
+    ReleaseRetried {
+        /// How.
+        error: StoreError,
+    },
     /// A release could not be confirmed; the key is free at its expiry.
     ReleaseFailed {
         /// How.
@@ -153,6 +158,7 @@ impl EventKind {
             Self::RenewalFailed { .. } => "renewal_failed",
             Self::Lost { .. } => "lost",
             Self::Released { .. } => "released",
+            Self::ReleaseRetried { .. } => "release_retried",
             Self::ReleaseFailed { .. } => "release_failed",
             Self::Detached => "detached",
         }

@@ -92,6 +92,7 @@ pub(super) fn event(store: &str, event: &Event) {
         }
         EventKind::ReleaseFailed { error } => release(error.kind().as_str()),
         EventKind::Detached => transition("detached"),
-        EventKind::Attempt { .. } => {}
+        // Only how each release ended is counted.
+        EventKind::ReleaseRetried { .. } | EventKind::Attempt { .. } => {}
     }
 }

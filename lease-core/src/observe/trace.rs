@@ -111,6 +111,10 @@ fn holding(store: &str, event: &Event) {
             outcome = ?outcome,
             held_for_ms = ms(held_for),
         }, "released"),
+        EventKind::ReleaseRetried { error } => emit!(debug, store, event, {
+            error = %error,
+            error_kind = error.kind().as_str(),
+        }, "a release failed; sending it again"),
         EventKind::ReleaseFailed { error } => emit!(warn, store, event, {
             error = %error,
             error_kind = error.kind().as_str(),

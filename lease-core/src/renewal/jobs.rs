@@ -74,14 +74,14 @@ pub(super) async fn renew(
     }
 }
 
-/// Whether to ask once more for a grant that the store has made: it refuses
-/// for good only what it would not have granted. A failover's read-only
-/// replica, or a full disk, may pass.
+/// Whether to abandon once more: nobody waits for that, and an orphan blocks
+/// its key. A failover's read-only replica, or a full disk, may pass.
 fn may_pass(error: &StoreError) -> bool {
     error.kind() != StoreErrorKind::InvalidInput
 }
 
-/// Releases a grant: again and again until it cannot be live any more.
+/// Releases a grant: again and again until it cannot be live any more, or the
+/// store refuses.
 pub(super) async fn release(parts: &Parts, held: &Held) -> Result<Released, Error> {
     let ended = match held.lost() {
         // The store's own word: there is nothing to free.
@@ -159,12 +159,15 @@ async fn released(parts: &Parts, held: &Held) -> Result<Released, Error> {
             Err(error) => error,
         };
         unanswered |= error.is_unknown_outcome();
-        if !may_pass(&error) || clock.now() >= over {
+        // Who waits for a release wants to hear of a refusal at once; the key
+        // is free at its expiry anyway.
+        if !error.is_transient() || clock.now() >= over {
             held.tell(EventKind::ReleaseFailed {
                 error: error.clone(),
             });
             return Err(error.into());
         }
+        held.tell(EventKind::ReleaseRetried { error });
         let pause = clock.now().after(backoff.next(&parts.chance));
         clock.sleep_until(pause.min(over)).await;
     }

@@ -316,17 +316,21 @@ impl Drop for Loop {
     /// not go on believing until the deadline that nobody moves any more.
     fn drop(&mut self) {
         self.commands.close();
+        let mut releases = Vec::new();
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                Command::Keep(held) => {
-                    held.lose(LostReason::RuntimeGone);
-                }
-                Command::Release(held, _) => drop(jobs::UnderWay::new(held)),
+                Command::Keep(held) => self.keep(held),
+                Command::Release(held, _) => releases.push(jobs::UnderWay::new(held)),
+                // Its handle has ended the hold itself: there is nothing left
+                // to lose.
+                Command::Forget(held) => self.remove(&held),
                 _ => {}
             }
         }
         for entry in self.entries.values() {
             entry.held.lose(LostReason::RuntimeGone);
         }
+        // Each tells of its end.
+        drop(releases);
     }
 }

@@ -68,11 +68,7 @@ async fn a_release_that_lands_before_a_renewal_in_flight_is_no_loss() {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_that_fails_is_sent_again_until_it_is_answered() {
-    for kind in [
-        StoreErrorKind::Unavailable,
-        StoreErrorKind::UnknownOutcome,
-        StoreErrorKind::Refusing,
-    ] {
+    for kind in [StoreErrorKind::Unavailable, StoreErrorKind::UnknownOutcome] {
         let world = World::new();
         let lease = world
             .leases()
@@ -86,6 +82,9 @@ async fn a_release_that_fails_is_sent_again_until_it_is_answered() {
             .next(Op::Release, [Step::Fail(kind), Step::Fail(kind)]);
         assert_eq!(lease.release().await.unwrap(), Released::Freed, "{kind}");
         assert_eq!(world.store.count(Op::Release), 3);
+        let words = world.words();
+        let retried = words.iter().filter(|word| **word == "release_retried");
+        assert_eq!(retried.count(), 2, "{words:?}");
         let calls = world.store.calls_of(Op::Release);
         assert!(calls.iter().all(|call| call.token == calls[0].token));
         assert!(world.is_free("k").await);
@@ -98,6 +97,28 @@ async fn a_release_that_fails_is_sent_again_until_it_is_answered() {
             .unwrap()
             .lease()
             .unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_refused_for_good_is_told_of_at_once() {
+    for kind in [StoreErrorKind::Refusing, StoreErrorKind::InvalidInput] {
+        let world = World::new();
+        let leases = world.leases();
+        let lease = leases.lease("k").ttl(secs(3)).acquire().await.unwrap();
+        let start = world.now();
+        world.store.always(Op::Release, Step::Fail(kind));
+        let error = lease.release().await.unwrap_err();
+        assert!(matches!(error, Error::Store(e) if e.kind() == kind));
+        assert_eq!((world.now(), world.store.count(Op::Release)), (start, 1));
+        assert_eq!(world.words().last(), Some(&"release_failed"));
+        // After a transient failure, too.
+        let lease = leases.lease("k2").ttl(secs(3)).acquire().await.unwrap();
+        let transient = Step::Fail(StoreErrorKind::UnknownOutcome);
+        world.store.next(Op::Release, [transient]);
+        let error = lease.release().await.unwrap_err();
+        assert!(matches!(error, Error::Store(e) if e.kind() == kind));
+        assert_eq!(world.store.count(Op::Release), 3);
     }
 }
 
@@ -200,7 +221,8 @@ async fn a_store_that_never_answers_a_release_is_given_up_after_a_ttl() {
         world.store.always(Op::Release, Step::Fail(kind));
         let error = lease.release().await.unwrap_err();
         assert!(matches!(error, Error::Store(e) if e.kind() == kind));
-        let at_once = kind == StoreErrorKind::InvalidInput;
+        let transient = [StoreErrorKind::Unavailable, StoreErrorKind::UnknownOutcome];
+        let at_once = !transient.contains(&kind);
         assert!(at_once || world.now() >= over);
         assert!(world.now().since(over) <= ms(2));
         let calls = world.store.count(Op::Release);
