@@ -346,6 +346,33 @@ fn a_release_that_its_runtimes_end_cuts_short_is_told_of() {
 }
 
 #[test]
+fn a_grant_that_was_detached_before_its_runtimes_end_is_not_lost() {
+    // The loop has the message, or never got to it.
+    for turns in 0..3 {
+        let (told, events) = std::sync::mpsc::channel();
+        let machine = Machine::new();
+        let backend = Arc::clone(machine.leases.backend());
+        let told = std::sync::Mutex::new(told);
+        let leases = Leases::builder(backend)
+            .observer(move |event: &Event| {
+                let _ = told.lock().unwrap().send(event.kind.as_str());
+            })
+            .build();
+        let runtime = runtime();
+        runtime.block_on(async {
+            let lease = leases.lease("k").ttl(TTL).acquire().await.unwrap();
+            lease.detach().unwrap();
+            for _ in 0..turns {
+                tokio::task::yield_now().await;
+            }
+        });
+        drop(runtime);
+        let words: Vec<_> = events.try_iter().collect();
+        assert_eq!(words, ["attempt", "granted", "detached"]);
+    }
+}
+
+#[test]
 fn the_end_of_one_runtime_harms_no_lease_of_another() {
     let (machine, first, second) = (Machine::new(), runtime(), runtime());
     let a = first.block_on(machine.leases.lease("a").ttl(TTL).acquire());
