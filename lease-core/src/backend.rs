@@ -32,6 +32,7 @@ use crate::error::{InvalidInput, StoreError};
 use crate::guarantees::Guarantees;
 use crate::key::{Key, Label};
 use crate::owner::Owner;
+use crate::rounded::Rounded;
 use crate::token::{Token, TokenRule};
 use crate::ttl::Ttl;
 
@@ -143,7 +144,8 @@ impl fmt::Display for RefusedReason {
             Self::Quarantine { remaining } => write!(
                 f,
                 "the store has started anew, may have forgotten grants, and grants nothing for another \
-                 {remaining:?}"
+                 {}",
+                Rounded(*remaining)
             ),
             Self::TokensExhausted => f.write_str("the key's fencing tokens are used up"),
         }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::backend::{Holder, RefusedReason};
 use crate::key::{Key, MAX_KEY_BYTES, MAX_LABEL_BYTES};
 use crate::lost::Lost;
+use crate::rounded::Rounded;
 use crate::token::Token;
 
 /// Input that no store would accept, with the limit that it breaks.
@@ -91,7 +92,7 @@ pub enum InvalidInput {
         at_least: Token,
     },
     /// The TTL is outside what the store takes.
-    #[error("a TTL of {ttl:?} is outside {min:?} to {max:?}")]
+    #[error("a TTL of {} is outside {} to {}", outside(.ttl, [.min, .max]), Rounded(*.min), Rounded(*.max))]
     TtlOutOfRange {
         /// The TTL that was asked for.
         ttl: Duration,
@@ -108,7 +109,9 @@ pub enum InvalidInput {
     },
     /// The drift allowance leaves nothing of the TTL to the holder.
     #[error(
-        "a drift allowance of {allowance:?} leaves nothing of a TTL of {ttl:?}; use a longer TTL"
+        "a drift allowance of {} leaves nothing of a TTL of {}; use a longer TTL",
+        Rounded(*.allowance),
+        Rounded(*.ttl)
     )]
     NothingLeft {
         /// The TTL that was asked for.
@@ -125,6 +128,18 @@ pub enum InvalidInput {
     /// The store's URL cannot be used.
     #[error("{0}")]
     Url(String),
+}
+
+/// A duration beyond one of these limits, exact where rounding would hide that.
+fn outside(duration: &Duration, limits: [&Duration; 2]) -> String {
+    let rounded = Rounded(*duration).to_string();
+    if limits
+        .iter()
+        .any(|limit| Rounded(**limit).to_string() == rounded)
+    {
+        return format!("{duration:?}");
+    }
+    rounded
 }
 
 /// For conversions that cannot fail: a [`Key`] is a key.
@@ -319,15 +334,16 @@ impl fmt::Display for CancelReason {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Somebody else held the key until the caller's time was up.
-    #[error("{key:?} was still held when the wait of {waited:?} ended{}", held_by(.holder))]
+    /// Somebody else held the key, or was before the caller in the queue, until
+    /// the caller's time was up.
+    #[error("{key:?} {} when the wait of {} ended{}", in_the_way(.holder), Rounded(*.waited), held_by(.holder))]
     Contended {
         /// The key.
         key: Key,
         /// How long the caller had waited.
         waited: Duration,
         /// The holder as the store last saw it, or, when it is a lease of this
-        /// client, as the client knows it; none if the turn never came.
+        /// client, as the client knows it; none if none was seen.
         holder: Option<Holder>,
         /// The store's last failure, if it also failed during the wait.
         #[source]
@@ -364,6 +380,13 @@ pub enum Error {
     NoRuntime,
 }
 
+fn in_the_way(holder: &Option<Holder>) -> &'static str {
+    match holder {
+        Some(_) => "was still held",
+        None => "was not granted yet",
+    }
+}
+
 fn held_by(holder: &Option<Holder>) -> String {
     match holder {
         Some(h) if !h.label.as_str().is_empty() => format!(" (by {})", h.label),
@@ -374,6 +397,41 @@ fn held_by(holder: &Option<Holder>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::Label;
+
+    #[test]
+    fn durations_are_written_for_people() {
+        let contended = |holder| Error::Contended {
+            key: Key::new("k").unwrap(),
+            waited: Duration::from_nanos(1_999_831_536),
+            holder,
+            store: None,
+        };
+        let holder = Holder {
+            label: Label::new("them").unwrap(),
+            token: Token::MIN,
+            age: Duration::ZERO,
+            remaining: Duration::ZERO,
+        };
+        let held = contended(Some(holder)).to_string();
+        assert_eq!(
+            held,
+            "\"k\" was still held when the wait of 2s ended (by them)"
+        );
+        // Without a holder that would be a guess.
+        let never = contended(None).to_string();
+        assert_eq!(never, "\"k\" was not granted yet when the wait of 2s ended");
+        let ttl = |ttl| {
+            let (min, max) = (crate::Ttl::MIN.get(), crate::Ttl::MAX.get());
+            InvalidInput::TtlOutOfRange { ttl, min, max }.to_string()
+        };
+        assert_eq!(
+            ttl(Duration::from_millis(49)),
+            "a TTL of 49ms is outside 50ms to 366d"
+        );
+        let hair = crate::Ttl::MAX.get() + Duration::from_millis(1);
+        assert!(ttl(hair).contains("31622400.001s"), "{}", ttl(hair));
+    }
 
     #[test]
     fn store_errors_say_what_to_do_and_keep_their_source() {

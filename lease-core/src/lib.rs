@@ -46,6 +46,7 @@ mod owner;
 mod queue;
 mod renewal;
 mod retry;
+mod rounded;
 // Public only where tests may take a rule out.
 #[cfg_attr(not(feature = "broken-rules"), allow(unreachable_pub))]
 mod rules;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::backend::LostCause;
 use crate::error::StoreError;
 use crate::key::Key;
+use crate::rounded::Rounded;
 use crate::token::Token;
 
 /// The lease is lost: its holder may no longer act.
@@ -73,8 +74,12 @@ impl fmt::Display for LostReason {
             Self::Unconfirmed {
                 last_error: Some(error),
             } => write!(f, "no renewal was confirmed before its deadline ({error})"),
-            Self::MaxHold { limit } => write!(f, "it was held for its maximum of {limit:?}"),
-            Self::NoProgress { limit } => write!(f, "its holder showed no progress for {limit:?}"),
+            Self::MaxHold { limit } => {
+                write!(f, "it was held for its maximum of {}", Rounded(*limit))
+            }
+            Self::NoProgress { limit } => {
+                write!(f, "its holder showed no progress for {}", Rounded(*limit))
+            }
             Self::Shutdown => f.write_str("the client was shut down"),
             Self::RuntimeGone => f.write_str("the runtime that renewed it is gone"),
         }

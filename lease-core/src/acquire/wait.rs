@@ -63,9 +63,13 @@ pub(super) async fn acquire(terms: &Terms) -> Result<Lease, Error> {
 
 /// What a waiter knows so far.
 struct Waiting {
+    /// Whom the store, or a lease of this client, named last.
     holder: Option<Holder>,
-    refused: Option<RefusedReason>,
+    /// Nobody holds it, and yet it is not granted.
+    quarantine: Option<RefusedReason>,
     failed: Option<StoreError>,
+    /// Whether the store's latest word on the key is that it failed.
+    failed_last: bool,
     answered: bool,
     /// When it is over unless the store has answered something by then.
     first_answer_by: Option<Moment>,
@@ -78,8 +82,9 @@ impl Waiting {
     fn new() -> Self {
         Self {
             holder: None,
-            refused: None,
+            quarantine: None,
             failed: None,
+            failed_last: false,
             answered: false,
             first_answer_by: None,
             store: Backoff::store(),
@@ -111,7 +116,7 @@ impl Waiting {
             if let Some(word) = own {
                 let end = self.end(terms);
                 woken = wake_ups.beside(&word, terms, place, end).await;
-                (self.holder, self.refused) = (Some(word.holder), None);
+                self.is_held_by(word.holder);
                 if clock.now() >= end {
                     return Err(self.time_is_up(terms));
                 }
@@ -136,7 +141,7 @@ impl Waiting {
                 Step::Held(holder) => {
                     self.store.reset();
                     let wake = self.look_after(holder.remaining, terms);
-                    (self.holder, self.refused) = (Some(holder), None);
+                    self.is_held_by(holder);
                     // Subscribe, then try once more before sleeping: a release
                     // in between must not be slept through.
                     if now < end && wake_ups.subscribe(terms, place, wake.min(end)).await {
@@ -147,13 +152,14 @@ impl Waiting {
                 Step::Refused(RefusedReason::Quarantine { remaining }) => {
                     self.store.reset();
                     self.holder = None;
-                    self.refused = Some(RefusedReason::Quarantine { remaining });
+                    self.quarantine = Some(RefusedReason::Quarantine { remaining });
+                    self.failed_last = false;
                     self.look_after(remaining, terms)
                 }
                 Step::Refused(RefusedReason::Abandoned | RefusedReason::Revoked)
                 | Step::TooLate => {
                     if matches!(step, Step::TooLate) {
-                        self.failed = Some(too_late());
+                        self.has_failed(too_late());
                     }
                     // This owner is burnt; the acquisition goes on with a new
                     // one. Dropping the old one abandons it.
@@ -164,7 +170,7 @@ impl Waiting {
                 Step::Refused(reason) => return Err(refused(terms, reason)),
                 Step::Failed(error) if error.is_transient() => {
                     wake_ups.unsubscribe();
-                    self.failed = Some(error);
+                    self.has_failed(error);
                     now.after(self.store.next(&inner.chance))
                 }
                 Step::Failed(error) => return Err(error.into()),
@@ -178,6 +184,18 @@ impl Waiting {
                 return Err(self.time_is_up(terms));
             }
         }
+    }
+
+    fn is_held_by(&mut self, holder: Holder) {
+        (self.holder, self.quarantine) = (Some(holder), None);
+        self.failed_last = false;
+    }
+
+    /// That an owner is burnt afterwards, by the failure itself, takes nothing
+    /// of this back.
+    fn has_failed(&mut self, error: StoreError) {
+        self.failed = Some(error);
+        self.failed_last = true;
     }
 
     /// The time in the local queue is not the store's silence.
@@ -211,9 +229,9 @@ impl Waiting {
     }
 
     fn time_is_up(&mut self, terms: &Terms) -> Error {
-        match (self.failed.take(), self.refused.take()) {
-            // Nothing but failures: the store's word is the better answer.
-            (Some(error), _) if !self.answered => error.into(),
+        match (self.failed.take(), self.quarantine.take()) {
+            // No holder was in the way: the store's failure was.
+            (Some(error), _) if self.failed_last && self.holder.is_none() => error.into(),
             // Nobody holds it, and the caller should know.
             (_, Some(reason)) => refused(terms, reason),
             (failed, None) => contended(terms, self.holder.take(), failed),

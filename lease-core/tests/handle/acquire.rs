@@ -190,6 +190,38 @@ async fn a_wait_that_met_nothing_but_failures_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wait_in_which_nobody_held_it_ends_with_the_stores_failure() {
+    let failed = Step::Fail(StoreErrorKind::UnknownOutcome);
+    let world = World::new();
+    // As a store that takes back what it could not confirm: each failure burns
+    // its owner.
+    let burnt = [failed.clone(), refused(RefusedReason::Abandoned)];
+    let steps = std::iter::repeat_n(burnt, 1_000).flatten();
+    world.store.next(Op::Acquire, steps);
+    let acquire = world.leases().lease("k").wait(secs(4));
+    let error = acquire.acquire().await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Store(e) if e.is_unknown_outcome()),
+        "{error:?}"
+    );
+    // A quarantine is no holder, and the store's last word counts.
+    let remaining = ms(10);
+    let quarantine = refused(RefusedReason::Quarantine { remaining });
+    let world = World::new();
+    world.store.next(Op::Acquire, [quarantine.clone()]);
+    world.store.always(Op::Acquire, failed.clone());
+    let acquire = world.leases().lease("k").wait(secs(4));
+    let error = acquire.acquire().await.unwrap_err();
+    assert!(matches!(error, Error::Store(_)), "{error:?}");
+    let world = World::new();
+    world.store.next(Op::Acquire, [failed]);
+    world.store.always(Op::Acquire, quarantine);
+    let acquire = world.leases().lease("k").wait(secs(4));
+    let error = acquire.acquire().await.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_burnt_owner_is_replaced() {
     for reason in [RefusedReason::Abandoned, RefusedReason::Revoked] {
         let world = World::new();
