@@ -1,17 +1,16 @@
 //! Acquiring: shared by `run` and `acquire`, and the latter itself.
 
-use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leases::{Attempt, Error, Event, EventKind, Key, Label, Lease, Leases, Ttl};
+use leases::{Attempt, Error, Event, Key, Label, Lease, Leases, Ttl};
 use tokio::time::Instant;
 
 use crate::args::{self, Waiting};
 use crate::duration::{brief, millis};
-use crate::exit::{Exit, Failure, words};
+use crate::exit::{Exit, Failure};
 use crate::interrupt::{ENDING, Signals, ended_by};
+use crate::notices::Notices;
 use crate::output::{self, GrantJson};
 use crate::patience::{FIRST_ANSWER, Patience};
 use crate::stderr;
@@ -85,6 +84,7 @@ pub(crate) async fn command(target: Target, args: args::Acquire) -> Result<Exit,
 pub(crate) struct Acquired {
     pub(crate) leases: Leases,
     pub(crate) lease: Lease,
+    pub(crate) notices: Arc<Notices>,
     /// Signals that have come too late to end the wait.
     pub(crate) signals: Signals,
 }
@@ -123,6 +123,7 @@ pub(crate) async fn acquire(target: &Target, wish: Wish) -> Result<Acquired, Fai
         Ok(lease) => Ok(Acquired {
             leases,
             lease,
+            notices,
             signals,
         }),
         Err(failure) => {
@@ -131,7 +132,7 @@ pub(crate) async fn acquire(target: &Target, wish: Wish) -> Result<Acquired, Fai
                 _ => SETTLE,
             };
             let settled = settle(&leases, limit, &mut signals).await;
-            if !settled && notices.may_be_under_way.load(Ordering::Relaxed) {
+            if !settled && notices.may_be_under_way() {
                 stderr::say(&format!(
                     "could not tell the store that nobody waits for {:?} any more; a request may \
                      still be under way, and would block the key for {}",
@@ -212,85 +213,5 @@ async fn settle(leases: &Leases, limit: Duration, signals: &mut Signals) -> bool
         report = leases.shutdown(limit) => report.settled,
         // Whoever asks twice does not want to wait.
         _ = signals.next() => false,
-    }
-}
-
-/// Tells people what keeps them waiting.
-struct Notices {
-    quiet: bool,
-    show_holder: bool,
-    outage: AtomicBool,
-    quarantine: AtomicBool,
-    waiting: AtomicBool,
-    /// Whether the last request may yet take effect.
-    may_be_under_way: AtomicBool,
-}
-
-impl Notices {
-    fn new(quiet: bool) -> Self {
-        Self {
-            quiet,
-            show_holder: !quiet && std::io::stderr().is_terminal(),
-            outage: AtomicBool::new(false),
-            quarantine: AtomicBool::new(false),
-            waiting: AtomicBool::new(false),
-            may_be_under_way: AtomicBool::new(false),
-        }
-    }
-
-    fn answered(&self) {
-        if self.outage.swap(false, Ordering::Relaxed) {
-            stderr::say("the store answers again");
-        }
-    }
-
-    fn failed(&self, words: impl FnOnce() -> String) {
-        if !self.outage.swap(true, Ordering::Relaxed) {
-            stderr::say(&words());
-        }
-    }
-}
-
-impl Notices {
-    fn observe(&self, event: &Event) {
-        let key = event.key.as_str();
-        let under_way = match &event.kind {
-            EventKind::Attempt { .. } => Some(true),
-            EventKind::AttemptFailed { error, .. } => Some(error.is_unknown_outcome()),
-            EventKind::Contended { .. } | EventKind::Refused { .. } => Some(false),
-            _ => None,
-        };
-        if let Some(under_way) = under_way {
-            self.may_be_under_way.store(under_way, Ordering::Relaxed);
-        }
-        match &event.kind {
-            EventKind::AttemptFailed { error, .. } if error.is_transient() && !self.quiet => {
-                self.failed(|| format!("{}; trying again for {key:?}", words(error)));
-            }
-            EventKind::RenewalFailed {
-                error, valid_for, ..
-            } => self.failed(|| {
-                let left = brief(*valid_for);
-                format!(
-                    "{}; {key:?} stays ours for another {left}, trying again",
-                    words(error)
-                )
-            }),
-            EventKind::Contended { holder, .. } => {
-                self.answered();
-                if self.show_holder && !self.waiting.swap(true, Ordering::Relaxed) {
-                    let holder = output::holder_words(holder);
-                    stderr::say(&format!("waiting for {key:?}, held by {holder}"));
-                }
-            }
-            EventKind::Refused { reason, .. } => {
-                self.answered();
-                if !self.quiet && !self.quarantine.swap(true, Ordering::Relaxed) {
-                    stderr::say(&format!("waiting for {key:?}: {reason}"));
-                }
-            }
-            EventKind::Granted { .. } | EventKind::Renewed { .. } => self.answered(),
-            _ => {}
-        }
     }
 }

@@ -11,6 +11,8 @@ mod fence;
 mod held;
 mod inspect;
 mod interrupt;
+mod notices;
+mod outage;
 mod output;
 mod patience;
 mod program;

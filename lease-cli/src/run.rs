@@ -17,6 +17,7 @@ use crate::acquire::{self, Acquired, Wish};
 use crate::args::{self, Work};
 use crate::exit::{Exit, Failure, words};
 use crate::interrupt::Signals;
+use crate::notices::Notices;
 use crate::stderr;
 use crate::store::Target;
 use child::{Child, Ended};
@@ -45,11 +46,12 @@ pub(crate) async fn run(target: Target, mut args: args::Run) -> Result<Exit, Fai
     let Acquired {
         leases,
         lease,
+        notices,
         signals,
     } = acquire::acquire(&target, wish).await?;
     let ended = under(&lease, &command, target.for_child(), limits, signals).await;
     match ended {
-        Ok(Outcome::Ended(ended)) => release(leases, lease, ended.exit()).await,
+        Ok(Outcome::Ended(ended)) => release(leases, lease, &notices, ended.exit()).await,
         Ok(Outcome::Lost) => {
             // What it still holds at the store must not block others.
             let _ = tokio::time::timeout(RELEASE_LOST, lease.release()).await;
@@ -62,7 +64,7 @@ pub(crate) async fn run(target: Target, mut args: args::Run) -> Result<Exit, Fai
         }
         Err(failure) => {
             // Nothing ran: whatever becomes of the release, that is the news.
-            let _ = release(leases, lease, failure.exit).await;
+            let _ = release(leases, lease, &notices, failure.exit).await;
             Err(failure)
         }
     }
@@ -126,7 +128,12 @@ fn cut_off(lost: &Lost) -> bool {
 }
 
 /// Releases after the command has ended, and says with what to exit.
-async fn release(leases: Leases, lease: Lease, exit: Exit) -> Result<Exit, Failure> {
+async fn release(
+    leases: Leases,
+    lease: Lease,
+    notices: &Notices,
+    exit: Exit,
+) -> Result<Exit, Failure> {
     let key = lease.key().clone();
     let failed = match tokio::time::timeout(RELEASE, lease.release()).await {
         Ok(Ok(_)) => None,
@@ -144,7 +151,10 @@ async fn release(leases: Leases, lease: Lease, exit: Exit) -> Result<Exit, Failu
             None
         }
         Ok(Err(error)) => Some(words(&error)),
-        Err(_) => Some("the store does not answer".to_owned()),
+        Err(_) => Some(notices.release_failed().map_or_else(
+            || "the store does not answer".to_owned(),
+            |error| words(&error),
+        )),
     };
     if let Some(why) = failed {
         let key = key.as_str();

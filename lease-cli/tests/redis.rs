@@ -253,6 +253,95 @@ fn a_server_that_refuses_is_status_78() {
 }
 
 #[test]
+fn a_release_that_the_server_refuses_says_why_at_once() {
+    let acl = "app on >secret ~leases:* &leases:* -@all +eval +evalsha +scan +time +get +set \
+               +psetex +setrange +pttl +publish +subscribe +unsubscribe +ping";
+    let server = RedisServer::builder().user(acl).start().unwrap();
+    let place = Place::with_store(server.url().user("app", "secret"));
+    for ttl in ["3s", "30s"] {
+        let script = "touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 3";
+        let running = place.run(&["--ttl", ttl], "k", script);
+        until("the command", || place.path("ready").exists());
+        let less = ["ACL", "SETUSER", "app", "-setrange"];
+        server.command(&less).unwrap();
+        let start = Instant::now();
+        fs::write(place.path("go"), "").unwrap();
+        let ended = running.end().code(3);
+        assert!(start.elapsed() < Duration::from_secs(3), "{ended:?}");
+        let last = ended.err.lines().last().unwrap();
+        assert!(
+            last.contains("could not be released (the store refuses"),
+            "{ended:?}"
+        );
+        assert!(!ended.err.contains("does not answer"), "{ended:?}");
+        let more = ["ACL", "SETUSER", "app", "+setrange"];
+        server.command(&more).unwrap();
+        for name in ["ready", "go"] {
+            fs::remove_file(place.path(name)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_release_that_finds_no_server_says_so() {
+    let server = plain();
+    let place = on(&server);
+    let script = "touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 3";
+    let running = place.run(&["--ttl", "60s"], "k", script);
+    until("the command", || place.path("ready").exists());
+    server.kill().unwrap();
+    fs::write(place.path("go"), "").unwrap();
+    let ended = running.end().code(3);
+    let last = ended.err.lines().last().unwrap();
+    assert!(
+        last.contains("could not be released (the store is unavailable"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_wait_in_which_the_store_fails_and_nobody_holds_is_status_69() {
+    let server = plain();
+    // There is no replica that could confirm a grant.
+    let url = server.url();
+    let place = Place::with_store(format!("{url}?wait_replicas=1&wait_timeout_ms=50"));
+    let ended = place.done(&["run", "-w", "4s", "k", "--", "true"]).code(69);
+    let last = ended.err.lines().last().unwrap();
+    assert!(last.contains("replicas"), "{ended:?}");
+    for never in ["still held", "abandoned", "answers again"] {
+        assert!(!ended.err.contains(never), "{ended:?}");
+    }
+    assert!(ended.err.lines().count() <= 2, "{ended:?}");
+}
+
+#[test]
+fn a_server_that_is_away_is_told_of_before_it_is_given_up() {
+    let server = plain();
+    let place = on(&server);
+    server.kill().unwrap();
+    for args in [
+        &["list"][..],
+        &["acquire", "k", "--ttl", "1m"],
+        &["run", "k", "--", "true"],
+    ] {
+        let log = fs::File::create(place.path("stderr")).unwrap();
+        let start = Instant::now();
+        let mut child = place.lease(args).stderr(log).spawn().unwrap();
+        place.wait_for_text("stderr", "\n");
+        assert!(start.elapsed() < Duration::from_secs(5));
+        assert_eq!(child.wait().unwrap().code(), Some(69));
+        let text = place.text("stderr");
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(lines[0].contains("cannot be reached yet ("), "{text}");
+        assert!(lines[0].ends_with("trying for 10s"), "{text}");
+        assert!(lines[1].contains("unavailable"), "{text}");
+    }
+    let once = place.done(&["run", "-n", "k", "--", "true"]).code(69);
+    once.error_line("unavailable");
+}
+
+#[test]
 fn no_output_shows_a_password() {
     let server = RedisServer::builder().password("hunter2").start().unwrap();
     let url = server.url().to_string();
