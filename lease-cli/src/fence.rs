@@ -7,7 +7,7 @@ use leases::{FenceWhen, Holder, KeyState, Token};
 use serde::Serialize;
 
 use crate::args;
-use crate::duration::brief;
+use crate::duration::{brief, millis};
 use crate::exit::{Exit, Failure, words};
 use crate::output::{self, HolderJson};
 use crate::patience::{FIRST_ANSWER, Patience};
@@ -20,6 +20,8 @@ struct FenceJson {
     high_water: u64,
     /// Whose grant this revoked.
     cut_off: Option<HolderJson>,
+    /// How long the key stays blocked, when it does.
+    blocked_ms: Option<u64>,
 }
 
 pub(crate) async fn fence(target: Target, args: args::Fence) -> Result<Exit, Failure> {
@@ -73,6 +75,7 @@ pub(crate) async fn fence(target: Target, args: args::Fence) -> Result<Exit, Fai
             key: args.key.as_str().to_owned(),
             high_water: mark.get(),
             cut_off: cut_off.map(HolderJson::from),
+            blocked_ms: after.as_ref().and_then(|a| a.blocked_for).map(millis),
         })?;
     } else {
         let done = done_words(&args, &before, cut_off, after.as_ref());

@@ -104,12 +104,13 @@ fn human(stores: &[StoreInfo]) -> String {
                 table.add_row(row);
             }
             other => {
-                let why = match other {
-                    Availability::FeatureOff => "turn on the cargo feature",
-                    _ => "not in this version; will be the cargo feature",
+                let why = match (other, store.feature) {
+                    (Availability::FeatureOff, Some(feature)) => {
+                        format!("turn on the cargo feature {feature:?}")
+                    }
+                    _ => "not in this version".to_owned(),
                 };
-                let feature = store.feature.unwrap_or_default();
-                others.push_str(&format!("{:<16}{urls:<24}{why} {feature:?}\n", store.name));
+                others.push_str(&format!("{:<16}{urls:<24}{why}\n", store.name));
             }
         }
     }

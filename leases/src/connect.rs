@@ -96,9 +96,9 @@ fn feature_off(known: &Known) -> Error {
 }
 
 fn not_yet(known: &Known) -> Error {
-    let (name, feature) = (known.name, known.feature.unwrap_or_default());
+    let name = known.name;
     InvalidInput::Url(format!(
-        "this version has no store {name} yet (it will be the cargo feature {feature:?}); {}",
+        "the store {name} is not in this version; {}",
         usable()
     ))
     .into()

@@ -52,21 +52,18 @@ async fn a_store_gives_its_leases_and_its_gate_and_no_secrets() {
 
 #[tokio::test]
 async fn a_known_scheme_that_is_not_here_says_what_to_do() {
-    for (url, feature) in [
-        ("redis+sentinel://h/m", "redis"),
-        ("redis+cluster://h", "redis"),
-        ("redlock://a,b,c", "redis"),
-        ("postgres://h/d", "postgres"),
-        ("postgresql://h/d", "postgres"),
-        ("nats://h", "nats"),
-        ("queue+postgres://h/d", "queue"),
-        ("queue+redis://h/0", "queue"),
+    for url in [
+        "redis+sentinel://h/m",
+        "redis+cluster://h",
+        "redlock://a,b,c",
+        "postgres://h/d",
+        "postgresql://h/d",
+        "nats://h",
+        "queue+postgres://h/d",
+        "queue+redis://h/0",
     ] {
         let words = refused(url).await;
-        assert!(
-            words.contains(&format!("cargo feature \"{feature}\"")),
-            "{words}"
-        );
+        assert!(words.contains("is not in this version"), "{words}");
         assert!(words.contains("usable here: memory:"), "{words}");
     }
 }
