@@ -9,8 +9,9 @@
 use std::time::Duration;
 
 use lease_conformance::servers::redis::{Persistence, RedisServer};
+use leases::redis::redis::aio::MultiplexedConnection;
 use leases::redis::{RedisGate, redis};
-use leases::{AdmitError, Key};
+use leases::{AdmitError, Key, Token};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,7 +27,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .acquire()
         .await?;
     let zombie = lease.token();
-    deposit(&url, zombie, "100").await?;
+    // What deposits go through. It lives as long as the server does; a
+    // `ConnectionManager` of the driver's would reconnect by itself.
+    let gate = open_gate(&url).await?;
+    deposit(&gate, zombie, "100").await?;
     // From here on nobody renews it, as if its process stood still. (Whether it
     // was lost before that makes no difference.)
     let _ = lease.detach();
@@ -35,20 +39,21 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let second = leases::connect(&url).await?;
     let lease = second.lease("account").acquire().await?;
     println!("took over with token {}", lease.token());
-    deposit(&url, lease.token(), "110").await?;
+    deposit(&gate, lease.token(), "110").await?;
 
     // The server is killed (kill -9) and comes back with its data: the gate
     // still knows whom it admitted.
     server.kill()?;
     server.start()?;
-    match deposit(&url, zombie, "1000").await {
+    let gate = open_gate(&url).await?;
+    match deposit(&gate, zombie, "1000").await {
         Err(AdmitError::Stale(stale)) => println!("refused: {stale}"),
         Err(other) => return Err(other.into()),
         Ok(()) => return Err("a stale write went through".into()),
     }
     // The second one's lease survived as well.
     let token = lease.check()?;
-    deposit(&url, token, "120").await?;
+    deposit(&gate, token, "120").await?;
     let balance = server.command(&["GET", "balance:{account}"])?;
     println!("balance {}", balance.text().unwrap_or("none"));
     assert_eq!(balance.text(), Some("120"));
@@ -56,15 +61,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+type Gate = RedisGate<MultiplexedConnection>;
+
+async fn open_gate(url: &str) -> Result<Gate, redis::RedisError> {
+    let client = redis::Client::open(url)?;
+    let connection = client.get_multiplexed_async_connection().await?;
+    Ok(RedisGate::new(connection))
+}
+
 /// The check and the write are one script: nothing can come between them.
-async fn deposit(url: &str, token: leases::Token, balance: &str) -> Result<(), AdmitError> {
+async fn deposit(gate: &Gate, token: Token, balance: &str) -> Result<(), AdmitError> {
     let account = Key::new("account").map_err(leases::StoreError::from)?;
-    let unavailable = |error: redis::RedisError| {
-        leases::StoreError::unavailable(format!("connecting for a deposit: {error}"))
-    };
-    let client = redis::Client::open(url).map_err(unavailable)?;
-    let connection = client.get_multiplexed_async_connection().await;
-    let gate = RedisGate::new(connection.map_err(unavailable)?);
     gate.set(&account, token, "balance:{account}", balance)
         .await
 }

@@ -149,6 +149,9 @@ impl RedisOptions {
     /// then. No TTL may be longer than `max_ttl` in return. All clients of a
     /// prefix need the same setting.
     ///
+    /// The very first grant of a prefix waits too: a server that knows nothing
+    /// of it may be a new one, or one that has forgotten everything.
+    ///
     /// Defaults to off.
     #[must_use]
     pub fn quarantine(mut self, max_ttl: Ttl) -> Self {
@@ -261,6 +264,24 @@ impl RedisOptions {
     /// leases waiting, their renewals too. It must live on the runtimes that
     /// the store is used from. There are no wake-ups over it, so that waiting
     /// goes by timers alone, and no [`wait_for_replicas`](Self::wait_for_replicas).
+    ///
+    /// ```no_run
+    /// // The same version of the driver as the store's: its re-export.
+    /// use lease_redis::{RedisOptions, redis};
+    ///
+    /// # async fn f() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = redis::Client::open("redis://127.0.0.1/")?;
+    /// let connection = client.get_multiplexed_async_connection().await?;
+    /// let store = RedisOptions::from_client(client).open_over(connection.clone())?;
+    /// // The application goes on with `connection`.
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// An application with `redis` among its own dependencies needs the version
+    /// that [`lease_redis::redis`](crate::redis) is: the types of any other are
+    /// not these. It has the driver's features `tokio-comp`, `script` and
+    /// `acl`; add there what else is used, as `connection-manager` for a
+    /// `redis::aio::ConnectionManager`, which reconnects by itself.
     ///
     /// # Errors
     /// `InvalidInput` for an option out of its range, or with
