@@ -288,7 +288,8 @@ impl Asking<'_> {
     /// The server answered.
     pub(crate) fn answered(mut self) {
         self.answered = true;
-        self.up.answered(self.sent);
+        // Of a WAIT, what went beyond its own time.
+        self.up.answered(self.sent + self.link.slack);
     }
 
     /// The connection failed.
