@@ -2,5 +2,7 @@
 //! itself and passes the same suite.
 
 mod namespace;
+mod quorum;
 
 pub use namespace::Namespace;
+pub use quorum::{NodeFailures, Quorum};

@@ -125,6 +125,12 @@ pub enum InvalidInput {
         /// The option.
         option: &'static str,
     },
+    /// The nodes do not make a quorum.
+    #[error("{what}")]
+    QuorumNodes {
+        /// What is wrong with them.
+        what: String,
+    },
     /// The store's URL cannot be used.
     #[error("{0}")]
     Url(String),

@@ -61,7 +61,7 @@ pub use backend::{
 };
 pub use client::{Leases, LeasesBuilder, ShutdownReport};
 pub use clock::{Clock, ManualClock, Moment, SystemClock};
-pub use compose::Namespace;
+pub use compose::{Namespace, NodeFailures, Quorum};
 pub use diagnosis::{Diagnosis, Finding, Severity};
 pub use error::{CancelReason, Error, InvalidInput, StoreError, StoreErrorKind};
 pub use gate::{AdmitError, Gate, LocalGate, StaleToken};
@@ -75,6 +75,6 @@ pub use memory::MemoryStore;
 pub use observe::{Event, EventKind, Observer};
 pub use owner::Owner;
 #[cfg(feature = "broken-rules")]
-pub use rules::{HolderRules, StoreRules};
+pub use rules::{HolderRules, QuorumRules, StoreRules};
 pub use token::{Token, TokenRule};
 pub use ttl::{DriftAllowance, Ttl};

@@ -85,6 +85,40 @@ impl HolderRules {
     };
 }
 
+/// Rules of a quorum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QuorumRules {
+    /// A majority agrees on one token before it is handed out.
+    pub second_round: bool,
+    /// Only a node at exactly that token counts, in the second round and in a
+    /// heal; a heal asks for exactly it.
+    pub exact: bool,
+    /// A node in quarantine has not granted.
+    pub quarantine: bool,
+    /// More than half of the nodes, not just half.
+    pub majority: bool,
+    /// What less than a majority granted is given back.
+    pub give_back: bool,
+}
+
+impl QuorumRules {
+    /// All of them.
+    pub const ALL: Self = Self {
+        second_round: true,
+        exact: true,
+        quarantine: true,
+        majority: true,
+        give_back: true,
+    };
+}
+
+impl Default for QuorumRules {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
 impl Default for StoreRules {
     fn default() -> Self {
         Self::ALL

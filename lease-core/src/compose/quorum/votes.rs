@@ -1,0 +1,251 @@
+//! What the nodes answered to an acquire, and what that comes to.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Inner;
+use crate::backend::{AcquireOutcome, Granted, Holder, RefusedReason, TakenOver};
+use crate::error::StoreError;
+use crate::token::Token;
+
+/// One answer for each node; `None` while it is awaited.
+#[derive(Debug)]
+pub(super) struct Votes(Vec<Option<Result<AcquireOutcome, StoreError>>>);
+
+/// What stands in the way of a majority.
+#[derive(Debug)]
+pub(super) enum No {
+    Held(Holder),
+    Refused(RefusedReason),
+    Failed(StoreError),
+}
+
+impl Votes {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self(vec![None; nodes])
+    }
+
+    pub(super) fn put(&mut self, i: usize, answer: Result<AcquireOutcome, StoreError>) {
+        if let Some(vote) = self.0.get_mut(i) {
+            *vote = Some(answer);
+        }
+    }
+
+    /// The nodes that granted, with what.
+    pub(super) fn granted(&self) -> impl Iterator<Item = (usize, &Granted)> {
+        self.outcomes().filter_map(|(i, outcome)| match outcome {
+            AcquireOutcome::Granted(granted) => Some((i, granted)),
+            _ => None,
+        })
+    }
+
+    /// The nodes whose answers are awaited.
+    pub(super) fn silent(&self) -> impl Iterator<Item = usize> {
+        let all = self.0.iter().enumerate();
+        all.filter(|(_, vote)| vote.is_none()).map(|(i, _)| i)
+    }
+
+    pub(super) fn awaited(&self) -> usize {
+        self.silent().count()
+    }
+
+    /// The nodes where a request may have had an effect that no answer tells of.
+    pub(super) fn unknown(&self) -> impl Iterator<Item = usize> {
+        self.failed()
+            .filter(|(_, error)| error.is_unknown_outcome())
+            .map(|(i, _)| i)
+    }
+
+    /// How many nodes count as having granted.
+    pub(super) fn yes(&self, inner: &Inner) -> usize {
+        let granted = self.granted().count();
+        if inner.rules.quarantine {
+            granted
+        } else {
+            granted + self.quarantined().count()
+        }
+    }
+
+    /// Whether a majority cannot be had any more.
+    pub(super) fn is_hopeless(&self, inner: &Inner) -> bool {
+        self.yes(inner) + self.awaited() < inner.majority
+    }
+
+    /// The token that the nodes must agree on: one that a majority has already,
+    /// or else the largest. (A majority at one token may be an earlier attempt of
+    /// this owner; what was agreed once stays.)
+    pub(super) fn token(&self, majority: usize) -> Option<Token> {
+        let mut counts = BTreeMap::<Token, usize>::new();
+        for (_, granted) in self.granted() {
+            *counts.entry(granted.token).or_default() += 1;
+        }
+        let agreed = counts.iter().find(|(_, count)| **count >= majority);
+        agreed.or(counts.last_key_value()).map(|(token, _)| *token)
+    }
+
+    /// Whose grant ended before this one. What less than a majority had never
+    /// was a lease.
+    pub(super) fn taken_over(&self, inner: &Inner) -> Option<TakenOver> {
+        let mut named: Vec<&TakenOver> = self
+            .granted()
+            .filter_map(|(_, granted)| granted.taken_over.as_ref())
+            .collect();
+        named.sort_by_key(|taken| taken.token);
+        let last = named.last()?;
+        let agree = named.iter().filter(|t| t.token == last.token).count();
+        (agree > inner.spare()).then(|| (*last).clone())
+    }
+
+    /// Why there is no majority, when there is none.
+    pub(super) fn no(&self, inner: &Inner) -> No {
+        let held = self.held().count();
+        let refused = |wanted: fn(&RefusedReason) -> bool| {
+            self.refused().filter(move |(_, reason)| wanted(reason))
+        };
+        let burnt = refused(|r| matches!(r, RefusedReason::Abandoned | RefusedReason::Revoked));
+        if held <= inner.spare() {
+            if let Some((_, reason)) = burnt.last() {
+                return No::Refused(reason.clone());
+            }
+            let marks = self.refused().filter_map(|(_, reason)| match reason {
+                RefusedReason::BelowMark { high_water } => Some(*high_water),
+                _ => None,
+            });
+            if let Some(high_water) = marks.max() {
+                return No::Refused(RefusedReason::BelowMark { high_water });
+            }
+        }
+        let exhausted = refused(|r| matches!(r, RefusedReason::TokensExhausted)).count();
+        if exhausted > inner.spare() {
+            return No::Refused(RefusedReason::TokensExhausted);
+        }
+        let (granted, quarantined) = (self.granted().count(), self.quarantined().count());
+        if held > 0 && granted + held >= inner.majority {
+            return self
+                .held_by(inner)
+                .map_or_else(|| self.fails(inner), No::Held);
+        }
+        if quarantined > 0 && granted + held + quarantined >= inner.majority {
+            let remaining = self.free_in(inner).unwrap_or_default();
+            return No::Refused(RefusedReason::Quarantine { remaining });
+        }
+        self.fails(inner)
+    }
+
+    /// Whether several asked at once and none of them got a majority.
+    pub(super) fn is_split(&self, inner: &Inner) -> bool {
+        let most = self.holders().values().map(Vec::len).max().unwrap_or(0);
+        self.granted().count() > 0
+            && most > 0
+            && most < inner.majority
+            && self.failed().count() == 0
+    }
+
+    fn outcomes(&self) -> impl Iterator<Item = (usize, &AcquireOutcome)> {
+        let all = self.0.iter().enumerate();
+        all.filter_map(|(i, vote)| Some((i, vote.as_ref()?.as_ref().ok()?)))
+    }
+
+    fn failed(&self) -> impl Iterator<Item = (usize, &StoreError)> {
+        let all = self.0.iter().enumerate();
+        all.filter_map(|(i, vote)| Some((i, vote.as_ref()?.as_ref().err()?)))
+    }
+
+    fn held(&self) -> impl Iterator<Item = &Holder> {
+        self.outcomes().filter_map(|(_, outcome)| match outcome {
+            AcquireOutcome::Held(holder) => Some(holder),
+            _ => None,
+        })
+    }
+
+    fn refused(&self) -> impl Iterator<Item = (usize, &RefusedReason)> {
+        self.outcomes().filter_map(|(i, outcome)| match outcome {
+            AcquireOutcome::Refused(reason) => Some((i, reason)),
+            _ => None,
+        })
+    }
+
+    /// The nodes in quarantine and for how long.
+    pub(super) fn quarantined(&self) -> impl Iterator<Item = (usize, Duration)> {
+        self.refused().filter_map(|(i, reason)| match reason {
+            RefusedReason::Quarantine { remaining } => Some((i, *remaining)),
+            _ => None,
+        })
+    }
+
+    fn holders(&self) -> BTreeMap<Token, Vec<&Holder>> {
+        let mut holders = BTreeMap::<Token, Vec<&Holder>>::new();
+        for holder in self.held() {
+            holders.entry(holder.token).or_default().push(holder);
+        }
+        holders
+    }
+
+    /// When a majority of nodes can be free, as far as they say.
+    fn free_in(&self, inner: &Inner) -> Option<Duration> {
+        let mut times: Vec<Duration> = self
+            .outcomes()
+            .filter_map(|(_, outcome)| match outcome {
+                AcquireOutcome::Granted(_) => Some(Duration::ZERO),
+                AcquireOutcome::Held(holder) => Some(holder.remaining),
+                AcquireOutcome::Refused(RefusedReason::Quarantine { remaining }) => {
+                    Some(*remaining)
+                }
+                AcquireOutcome::Refused(_) => None,
+            })
+            .collect();
+        times.sort_unstable();
+        times.get(inner.majority - 1).copied()
+    }
+
+    /// The holder that most nodes name; of several the latest.
+    fn held_by(&self, inner: &Inner) -> Option<Holder> {
+        let holders = self.holders();
+        let (_, same) = holders
+            .iter()
+            .max_by_key(|(token, same)| (same.len(), **token))?;
+        let first = same.iter().max_by_key(|holder| holder.age)?;
+        let longest = same.iter().map(|holder| holder.remaining).max()?;
+        Some(Holder {
+            label: self.label(same),
+            token: first.token,
+            age: first.age,
+            remaining: self.free_in(inner).unwrap_or(longest),
+        })
+    }
+
+    fn label(&self, same: &[&Holder]) -> crate::key::Label {
+        // A node that was healed may not have it.
+        let named = same.iter().find(|holder| !holder.label.as_str().is_empty());
+        named
+            .or(same.first())
+            .map(|h| h.label.clone())
+            .unwrap_or_default()
+    }
+
+    fn fails(&self, inner: &Inner) -> No {
+        let effect = self.granted().count() + self.awaited() > 0;
+        let mut others = Vec::new();
+        for (i, outcome) in self.outcomes() {
+            if let Some(words) = words(outcome) {
+                others.push((i, StoreError::unavailable(words)));
+            }
+        }
+        let mut failed: Vec<_> = self.failed().collect();
+        failed.extend(others.iter().map(|(i, error)| (*i, error)));
+        failed.sort_by_key(|(i, _)| *i);
+        No::Failed(inner.no_majority("acquire", &failed, effect))
+    }
+}
+
+/// An answer that is no failure, where it keeps a majority from coming about.
+pub(super) fn words(outcome: &AcquireOutcome) -> Option<String> {
+    match outcome {
+        AcquireOutcome::Granted(_) => None,
+        AcquireOutcome::Held(holder) if holder.label.as_str().is_empty() => {
+            Some(format!("held by token {}", holder.token))
+        }
+        AcquireOutcome::Held(holder) => Some(format!("held by {}", holder.label)),
+        AcquireOutcome::Refused(reason) => Some(reason.to_string()),
+    }
+}
