@@ -128,7 +128,7 @@ impl Round {
         });
         let mut standing = Standing::new(&inner, token);
         for (i, granted) in votes.granted() {
-            if standing.put(i, granted.token) {
+            if standing.put(i, granted.token) && inner.rules.second_round {
                 self.second.extend(inner.ask([i], send(&exactly)));
             }
         }
