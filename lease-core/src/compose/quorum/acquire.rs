@@ -30,7 +30,7 @@ pub(super) async fn acquire(
 ) -> Result<AcquireOutcome, StoreError> {
     runtime()?;
     for split in 0.. {
-        if inner.unsettled.holds(request.owner) {
+        if !inner.unsettled.may_ask(request.owner).await {
             return Ok(AcquireOutcome::Refused(RefusedReason::Abandoned));
         }
         let mut round = Round::new(inner, request);

@@ -108,6 +108,7 @@ impl Settling {
     /// The owner is burnt from now on.
     fn abandon(&mut self, i: usize) {
         self.settled = false;
+        self.inner.unsettled.burnt(self.request.owner);
         if let Some(node) = self.inner.nodes.get(i) {
             self.inner
                 .abandon_on(node, &self.request.key, self.request.owner);

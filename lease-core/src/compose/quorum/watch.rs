@@ -82,7 +82,11 @@ impl Gather {
         while self.last.len() < self.enough {
             match tokio::time::timeout_at(self.last_until, self.hints.next()).await {
                 Ok(Some(i)) => self.last.insert(i),
-                Ok(None) | Err(_) => break,
+                Ok(None) | Err(_) => {
+                    // The others' hints are still to come: they count.
+                    self.last_until = Instant::now();
+                    break;
+                }
             };
         }
         Some(())
