@@ -134,19 +134,23 @@ impl Tally {
         Err(inner.no_majority("renew", &failed, self.has() > 0))
     }
 
-    /// The cause that says most.
+    /// The cause that most nodes name; of several the one that says most.
     fn cause(&self) -> LostCause {
-        let rank = |cause: &LostCause| match cause {
+        let rank = |cause: LostCause| match cause {
             LostCause::Revoked => 4,
             LostCause::TakenOver => 3,
             LostCause::Released => 2,
             LostCause::Expired => 1,
             LostCause::Unknown => 0,
         };
-        let causes = self.0.iter().filter_map(|word| match word {
-            Word::Gone(cause) => Some(*cause),
-            _ => None,
-        });
-        causes.max_by_key(rank).unwrap_or(LostCause::Unknown)
+        let causes = || {
+            self.0.iter().filter_map(|word| match word {
+                Word::Gone(cause) => Some(*cause),
+                _ => None,
+            })
+        };
+        let named = |cause| causes().filter(|other| *other == cause).count();
+        let most = causes().max_by_key(|cause| (named(*cause), rank(*cause)));
+        most.unwrap_or(LostCause::Unknown)
     }
 }
