@@ -156,6 +156,7 @@ mod options;
 mod reply;
 mod request;
 mod script;
+mod servers;
 mod store;
 mod url;
 mod wake;

@@ -10,8 +10,8 @@ use lease_core::{
 
 use redis::aio::ConnectionLike;
 
-use crate::client;
 use crate::names::Names;
+use crate::servers::Servers;
 use crate::store::RedisStore;
 
 /// The shortest time that the mark of an idle key is kept.
@@ -44,7 +44,7 @@ pub(crate) struct Wait {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RedisOptions {
-    pub(crate) client: redis::Client,
+    pub(crate) servers: Servers,
     pub(crate) names: Names,
     pub(crate) mark_retention: Duration,
     pub(crate) tombstone_retention: Duration,
@@ -94,8 +94,13 @@ impl RedisOptions {
     /// and `TCP_USER_TIMEOUT` are set where it sets none.
     #[must_use]
     pub fn from_client(client: redis::Client) -> Self {
+        Self::of(Servers::one(client))
+    }
+
+    /// The usual settings for these servers.
+    pub(crate) fn of(servers: Servers) -> Self {
         Self {
-            client,
+            servers,
             names: Names::default(),
             mark_retention: Duration::from_secs(24 * 60 * 60),
             tombstone_retention: TOMBSTONE_RETENTION,
@@ -220,7 +225,7 @@ impl RedisOptions {
         // Tokens are never below the server's clock.
         let tokens = Survives::NOTHING.restart().data_loss();
         let max_ttl = self.quarantine.unwrap_or(Ttl::MAX);
-        Guarantees::new("redis")
+        Guarantees::new(self.servers.store())
             .exclusion(Exclusion::SinglePrimary, exclusion)
             .tokens_survive(tokens)
             .ttl(TtlRange::new(Ttl::MIN, max_ttl, Duration::from_millis(1)))
@@ -339,7 +344,7 @@ impl RedisOptions {
                 )));
             }
         }
-        self.client = client::tuned(self.client, self.response_timeout).map_err(|error| {
+        self.servers = self.servers.tuned(self.response_timeout).map_err(|error| {
             StoreError::with_source(
                 StoreErrorKind::InvalidInput,
                 "the Redis client cannot be used; check how it was made",
@@ -380,7 +385,7 @@ fn whole_millis(time: Duration) -> Duration {
 impl fmt::Debug for RedisOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            client,
+            servers,
             names,
             mark_retention,
             tombstone_retention,
@@ -390,15 +395,9 @@ impl fmt::Debug for RedisOptions {
             response_timeout,
             connect_timeout,
         } = self;
-        let info = client.get_connection_info();
-        f.debug_struct("RedisOptions")
-            .field("server", &format_args!("{}", info.addr()))
-            .field(
-                "tls",
-                &matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }),
-            )
-            .field("database", &info.redis_settings().db())
-            .field("protocol", &info.redis_settings().protocol())
+        let mut shown = f.debug_struct("RedisOptions");
+        servers.show(&mut shown);
+        shown
             .field("names", names)
             .field("mark_retention", mark_retention)
             .field("tombstone_retention", tombstone_retention)

@@ -63,13 +63,10 @@ struct Lanes {
 
 impl RedisStore {
     pub(crate) fn new(options: RedisOptions) -> Self {
-        let origin = Origin::Client {
-            client: Box::new(options.client.clone()),
-            connect_timeout: options.connect_timeout,
-            response_timeout: options.response_timeout,
-        };
+        let servers = &options.servers;
+        let origin = servers.origin(options.connect_timeout, options.response_timeout);
         let wake_ups = WakeUps::new(
-            options.client.clone(),
+            servers.client().clone(),
             options.connect_timeout,
             options.response_timeout,
         );

@@ -3,6 +3,8 @@
 //! The driver reads where the server is and how to log in; its errors are not
 //! passed on where they could quote the URL.
 
+#[cfg_attr(not(test), expect(dead_code))]
+mod hosts;
 mod query;
 
 use lease_core::InvalidInput;
@@ -14,6 +16,9 @@ use query::Query;
 
 const FORMS: &str = "write redis://user:password@host:6379/0, rediss://… for TLS, or \
                      redis+unix:///path/to/socket, and special characters in it as %40 and the like";
+
+const MISPLACED: &str = "a Redis URL has an @ after the host; in a user name or password write / \
+                         as %2F, ? as %3F and # as %23, and an @ as %40 anywhere";
 
 fn bad(why: impl Into<String>) -> InvalidInput {
     InvalidInput::Url(why.into())
@@ -44,10 +49,7 @@ pub(crate) fn parse(text: &str) -> Result<RedisOptions, InvalidInput> {
     // the password there, and some other host in front.
     let misplaced = |part: Option<&str>| part.is_some_and(|part| part.contains('@'));
     if misplaced(Some(url.path())) || misplaced(url.query()) || misplaced(url.fragment()) {
-        return Err(bad(
-            "a Redis URL has an @ after the host; in a user name or password write / as %2F, \
-             ? as %3F and # as %23, and an @ as %40 anywhere",
-        ));
+        return Err(bad(MISPLACED));
     }
     if url.fragment().is_some() {
         return Err(bad(
