@@ -16,9 +16,11 @@
 -- this server's clock. Until `buried` a tombstone may stand beside it. A mark of
 -- 0 is none: such a record only says that there are tombstones.
 --
--- The birth marker: B1 run since first
--- the server's run id when it was last seen to have started anew (0: not looked
--- at), when that was, and when the store was first used.
+-- The birth marker: B1 life since first
+-- the server's life when it was last seen to have begun anew (0: not looked at),
+-- when that was, and when the store was first used. A life is the server's run
+-- id and right behind it the replication id of its data: the first changes when
+-- it starts, the second when it is made a primary.
 --
 -- How fast this is counts: the server does nothing else meanwhile. So a record is
 -- packed (to read and write text would take most of the time), and the usual
@@ -116,14 +118,14 @@ while what do
         if not marker then
           local done = call('SET', place, string.format('B1 0 0 %.0f', now))
           if done.err then return nil, done.err end
-          born = { run = '0', since = 0, first = now }
+          born = { life = '0', since = 0, first = now }
           return born
         end
-        local run, since, first = string.match(marker, '^B1 (%x+) (%d+) (%d+)$')
-        if not run then
+        local life, since, first = string.match(marker, '^B1 (%x+) (%d+) (%d+)$')
+        if not life then
           return nil, 'FOREIGN the value at the name of the birth marker is not one'
         end
-        born = { run = run, since = tonumber(since), first = tonumber(first) }
+        born = { life = life, since = tonumber(since), first = tonumber(first) }
         return born
       end
 
@@ -139,23 +141,38 @@ while what do
         return math.max(0, now - retention)
       end
 
+      -- A word of what INFO tells; or nil and an error.
+      local function told(section, what)
+        -- One section each: Redis 6 takes no more.
+        local info = call('INFO', section)
+        if type(info) == 'table' then return nil, info.err end
+        local word = string.match(info, what .. ':(%x+)')
+        if word then return word end
+        return nil, 'ERR the server tells no ' .. what .. ', which the quarantine needs'
+      end
+
+      -- The server's life, as it stands in the birth marker; or nil and an error.
+      function rare.life()
+        local run, err = told('server', 'run_id')
+        if not run then return nil, err end
+        local data, err = told('replication', 'master_replid')
+        if not data then return nil, err end
+        return run .. data
+      end
+
       -- How long grants are still refused, in microseconds; or nil and an error.
       function rare.quarantined()
-        local info = call('INFO', 'server')
-        if type(info) == 'table' then return nil, info.err end
-        local run = string.match(info, 'run_id:(%x+)')
-        if not run then
-          return nil, 'ERR the server tells no run id, which the quarantine needs'
-        end
+        local life, err = rare.life()
+        if not life then return nil, err end
         local b, err = birth()
         if not b then return nil, err end
-        if b.run ~= run or b.since > now then
+        if b.life ~= life or b.since > now then
           -- Another life of the server, or other data: what was granted before
           -- may be forgotten.
           local done = call('SET', KEYS[#KEYS],
-            string.format('B1 %s %.0f %.0f', run, now, b.first))
+            string.format('B1 %s %.0f %.0f', life, now, b.first))
           if done.err then return nil, done.err end
-          b.run, b.since = run, now
+          b.life, b.since = life, now
         end
         return math.max(0, b.since + quarantine - now)
       end

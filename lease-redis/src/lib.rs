@@ -39,7 +39,7 @@
 //! | a record is evicted (`maxmemory` with any policy but `noeviction`), deleted or overwritten by hand | **lost** for that key, quarantine or not: nothing tells that it was there | keep rising, if the clock did not step back behind the mark |
 //! | the server's clock steps forward by more than the holder's drift allowance | **lost**: grants end early, and after a step beyond [`RedisOptions::tombstone_retention`] tombstones do | keep rising |
 //! | the clock steps back | kept; grants last longer by the step | keep rising, unless it steps back by more than [`RedisOptions::mark_retention`] and the key had been idle for that long |
-//! | a replica takes over | **lost** for what had not reached it; kept with a quarantine, if the former primary answers nobody any more and does not take over again while a grant from before still lasts | keep rising, if the replica's clock is not behind what was lost |
+//! | a replica takes over | **lost** for what had not reached it; kept with a quarantine, if the former primary answers nobody any more; that it takes over again later begins another | keep rising, if the replica's clock is not behind what was lost |
 //! | it takes over, with [`RedisOptions::wait_for_replicas`] | likewise, but less is lost: what was confirmed is on so many replicas, and the one that takes over may be another | likewise |
 //! | two servers take themselves for the primary | **lost**, quarantine or not | each server's rise; between the two they may be equal |
 //! | the server stands still (SIGSTOP, swapping, a long script of others) | kept: nobody is granted anything meanwhile. A request without an answer for [`RedisOptions::response_timeout`] is `UnknownOutcome` | keep rising |
@@ -52,9 +52,15 @@
 //! # What a quarantine costs
 //! After each restart, each loss of data and each failover no free key is
 //! granted for the longest TTL there may be; renewals go on. It counts from the
-//! first request for a free key that finds another run of the server, or no
+//! first request for a free key that finds another life of the server, or no
 //! trace of one: so **the first grant ever waits as long, too**. It
 //! holds only if all clients of the prefix set the same one.
+//!
+//! A server shows that it was made the primary by another replication id of its
+//! data. It takes another one, too, when its first replica joins, and when it
+//! has been without any for `repl-backlog-ttl` (an hour): each begins a
+//! quarantine that nothing called for, so have the replicas before the leases.
+//! A free key's grant takes the server about 8 µs more with a quarantine.
 //!
 //! A store's whole promise as data is [`LeaseBackend::guarantees`]; what a real
 //! server does is told by [`LeaseBackend::diagnose`], see [`doctor`](guide::doctor).
@@ -118,7 +124,9 @@
 //! * **A tombstone** says that an owner was abandoned or revoked. It is looked
 //!   for only while the record says that there may be one.
 //! * **The birth marker** holds when the store was first used, and, for the
-//!   quarantine, the server's run id and when that was first seen.
+//!   quarantine, the server's life and when that was first seen: its run id,
+//!   which changes when it starts, and the replication id of its data, which
+//!   changes when it is made a primary.
 //! * **One script** does every operation, each for one or many keys. It reads
 //!   the server's clock once. Each operation of a batch has its own outcome,
 //!   and one that fails has changed nothing. The script is called by its hash,

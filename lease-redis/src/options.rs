@@ -149,9 +149,9 @@ impl RedisOptions {
         self
     }
 
-    /// Refuses every grant for `max_ttl` after a restart of the server, so that
-    /// exclusion survives a restart that lost grants: all of them have ended by
-    /// then. No TTL may be longer than `max_ttl` in return. All clients of a
+    /// Refuses every grant for `max_ttl` after a restart of the server, and after
+    /// a replica was made the primary, so that exclusion survives what lost
+    /// grants: all of them have ended by then. No TTL may be longer than `max_ttl` in return. All clients of a
     /// prefix need the same setting.
     ///
     /// The very first grant of a prefix waits too: a server that knows nothing

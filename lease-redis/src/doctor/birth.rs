@@ -18,11 +18,12 @@ const SHORT_RETENTION: Duration = Duration::from_secs(60 * 60);
 pub(super) enum Birth {
     /// There is none: nothing was granted here yet.
     None,
-    /// `B1 run since first`, times in microseconds since the Unix epoch.
+    /// `B1 life since first`, times in microseconds since the Unix epoch.
     Marker {
-        /// The server's run when the marker was last written, or 0.
-        run: String,
-        /// When that run was first seen.
+        /// The server's life when the marker was last written, or 0: its run id
+        /// and the replication id of its data in one word.
+        life: String,
+        /// When that life was first seen.
         since_us: i64,
         /// When the store was first used.
         first_us: i64,
@@ -50,12 +51,12 @@ impl Birth {
 
     fn parse(text: &str) -> Self {
         let words: Vec<&str> = text.split(' ').collect();
-        let ["B1", run, since, first] = words[..] else {
+        let ["B1", life, since, first] = words[..] else {
             return Self::Foreign;
         };
         match (since.parse(), first.parse()) {
             (Ok(since_us), Ok(first_us)) => Self::Marker {
-                run: run.to_owned(),
+                life: life.to_owned(),
                 since_us,
                 first_us,
             },
@@ -72,7 +73,7 @@ pub(super) fn judge(
 ) -> Vec<Finding> {
     let mut findings = vec![marks(facts)];
     let why = "it tells a restart of the server and how old the store is";
-    let (run, since_us, first_us) = match birth {
+    let (life, since_us, first_us) = match birth {
         Err(refusal) => {
             findings.push(unknown("birth marker", why, refusal));
             return findings;
@@ -96,10 +97,10 @@ pub(super) fn judge(
             return findings;
         }
         Ok(Birth::Marker {
-            run,
+            life,
             since_us,
             first_us,
-        }) => (run, *since_us, *first_us),
+        }) => (life, *since_us, *first_us),
     };
     let Ok(clock) = clock else { return findings };
     let now_us = clock.server_us;
@@ -111,7 +112,7 @@ pub(super) fn judge(
         return findings;
     }
     if let Some(quarantine) = facts.quarantine {
-        findings.push(quarantined(run, since_us, now_us, quarantine.get(), info));
+        findings.push(quarantined(life, since_us, now_us, quarantine.get(), info));
     } else {
         findings.push(healthy("birth marker: the store's own", why));
     }
@@ -119,21 +120,22 @@ pub(super) fn judge(
 }
 
 fn quarantined(
-    run: &str,
+    life: &str,
     since_us: i64,
     now_us: i64,
     quarantine: Duration,
     info: &Answer<Info>,
 ) -> Finding {
-    let why = "grants from before the server's last start may be forgotten";
+    let why = "grants from before the server's last start, or from before it was made the primary, \
+               may be forgotten";
     let info = match info {
         Ok(info) => info,
         Err(refusal) => return unknown("quarantine", why, refusal),
     };
-    let Some(current) = info.text("run_id") else {
+    let (Some(run), Some(data)) = (info.text("run_id"), info.text("master_replid")) else {
         return unknown("quarantine", why, super::SILENT);
     };
-    if run != current {
+    if life.strip_prefix(run) != Some(data) {
         let what = "quarantine: it begins with the next acquire";
         return note(what, why).advice("wait for its end; nothing needs to be done");
     }
@@ -143,7 +145,7 @@ fn quarantined(
             let what = format!("quarantine: grants are refused for another {left:.0?}");
             note(what, why).advice("wait for its end; nothing needs to be done")
         }
-        _ => healthy("quarantine: it is over since the server's last start", why),
+        _ => healthy("quarantine: it is over", why),
     }
 }
 
@@ -165,7 +167,7 @@ mod tests {
     #[test]
     fn only_the_stores_own_marker_is_read() {
         let marker = Birth::Marker {
-            run: "ab0".to_owned(),
+            life: "ab0".to_owned(),
             since_us: 5,
             first_us: 3,
         };

@@ -428,7 +428,8 @@ async fn the_stores_own_marker_tells_restarts_and_stepped_clocks() {
         quarantine: Some(seconds(3600)),
         ..facts()
     };
-    let run = server.info("run_id").unwrap().unwrap();
+    let info = |field| server.info(field).unwrap().unwrap();
+    let life = info("run_id") + &info("master_replid");
     let now = server.info("server_time_usec").unwrap().unwrap();
     let marker = |text: &str| {
         server.command(&["SET", "leases:birth", text]).unwrap();
@@ -445,14 +446,14 @@ async fn the_stores_own_marker_tells_restarts_and_stepped_clocks() {
         "quarantine: it begins with the next acquire",
         Note,
     );
-    marker(&format!("B1 {run} {now} {now}"));
+    marker(&format!("B1 {life} {now} {now}"));
     let diagnosis = look(&server.url(), &quarantine).await;
     found(
         &diagnosis,
         "quarantine: grants are refused for another",
         Note,
     );
-    marker(&format!("B1 {run} 5 5"));
+    marker(&format!("B1 {life} 5 5"));
     found(
         &look(&server.url(), &quarantine).await,
         "quarantine: it is over",
@@ -546,7 +547,7 @@ async fn odd_answers_make_no_panic() {
         }
     }
     seen.birth = Ok(super::Birth::Marker {
-        run: String::new(),
+        life: String::new(),
         since_us: i64::MIN,
         first_us: i64::MIN,
     });

@@ -110,6 +110,47 @@ async fn kept_grants_live_on_in_it() {
     assert!(remaining(&store, "mine").await.is_some());
 }
 
+/// Makes the first a replica of the second, which takes over with all its data.
+fn take_over(former: &RedisServer, next: &RedisServer) {
+    next.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    let port = next.address().port().to_string();
+    let follow = ["REPLICAOF", "127.0.0.1", &port];
+    former.command(&follow).unwrap();
+    former.wait_until_linked().unwrap();
+}
+
+/// What the first confirmed last may not have reached it, although it runs since
+/// before the grants were made.
+#[tokio::test]
+async fn it_begins_anew_when_a_server_takes_over_and_when_the_first_does_again() {
+    let first = plain();
+    let second = RedisServer::builder().replica_of(&first).start().unwrap();
+    second.wait_until_linked().unwrap();
+    let (on_first, on_second) = (opened(&first).await, opened(&second).await);
+    wait_out(&on_first).await;
+    take_over(&first, &second);
+    wait_out(&on_second).await;
+    take_over(&second, &first);
+    wait_out(&on_first).await;
+    assert_eq!(remaining(&on_first, "a").await, None);
+}
+
+/// The server gives its data a new id then, as after a failover.
+#[tokio::test]
+async fn it_begins_anew_with_the_first_replica() {
+    let server = plain();
+    let store = opened(&server).await;
+    wait_out(&store).await;
+    for begins in [true, false] {
+        let replica = RedisServer::builder().replica_of(&server).start().unwrap();
+        replica.wait_until_linked().unwrap();
+        match begins {
+            true => wait_out(&store).await,
+            false => assert_eq!(remaining(&store, "a").await, None),
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_ttl_that_could_outlast_it_is_invalid() {
     let server = plain();
