@@ -61,7 +61,7 @@ pub use backend::{
 };
 pub use client::{Leases, LeasesBuilder, ShutdownReport};
 pub use clock::{Clock, ManualClock, Moment, SystemClock};
-pub use compose::{Namespace, NodeFailures, Quorum};
+pub use compose::{Namespace, NodeFailures, Quorum, QuorumGate};
 pub use diagnosis::{Diagnosis, Finding, Severity};
 pub use error::{CancelReason, Error, InvalidInput, StoreError, StoreErrorKind};
 pub use gate::{AdmitError, Gate, LocalGate, StaleToken};
