@@ -144,6 +144,10 @@ fn by_code(code: &str) -> Option<(StoreErrorKind, &'static str)> {
             "something that is not the store's stands at a name of the store's and was left as it \
              is; remove it, or give leases a prefix of their own",
         ),
+        "QUARANTINE" => (
+            Refusing,
+            "give all clients of the prefix the same quarantine; to change it, see the page of lease-redis",
+        ),
         "CROSSSLOT" | "MOVED" | "ASK" => (
             Refusing,
             "this server is part of a cluster, which this store cannot use; name a server of its own",

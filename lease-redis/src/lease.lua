@@ -16,11 +16,12 @@
 -- this server's clock. Until `buried` a tombstone may stand beside it. A mark of
 -- 0 is none: such a record only says that there are tombstones.
 --
--- The birth marker: B1 life since first
+-- The birth marker: B1 life since first [length]
 -- the server's life when it was last seen to have begun anew (0: not looked at),
 -- when that was, and when the store was first used. A life is the server's run
 -- id and right behind it the replication id of its data: the first changes when
--- it starts, the second when it is made a primary.
+-- it starts, the second when it is made a primary. Clients with a quarantine add
+-- its length in microseconds: all of them must have the same.
 --
 -- How fast this is counts: the server does nothing else meanwhile. So a record is
 -- packed (to read and write text would take most of the time), and the usual
@@ -118,14 +119,22 @@ while what do
         if not marker then
           local done = call('SET', place, string.format('B1 0 0 %.0f', now))
           if done.err then return nil, done.err end
-          born = { life = '0', since = 0, first = now }
+          born = { life = '0', since = 0, first = now, length = 0 }
           return born
         end
-        local life, since, first = string.match(marker, '^B1 (%x+) (%d+) (%d+)$')
+        local life, since, first, length =
+          string.match(marker, '^B1 (%x+) (%d+) (%d+)( ?%d*)$')
         if not life then
           return nil, 'FOREIGN the value at the name of the birth marker is not one'
         end
-        born = { life = life, since = tonumber(since), first = tonumber(first) }
+        length = tonumber(length) or 0
+        -- A grant of theirs may outlast our quarantine, or one of ours theirs.
+        if what == 'A' and length > 0 and length ~= quarantine then
+          return nil, string.format(
+            'QUARANTINE other clients of this prefix have a quarantine of %.0f ms, and this one %s',
+            length / 1000, quarantine > 0 and string.format('of %.0f ms', quarantine / 1000) or 'none')
+        end
+        born = { life = life, since = tonumber(since), first = tonumber(first), length = length }
         return born
       end
 
@@ -166,13 +175,13 @@ while what do
         if not life then return nil, err end
         local b, err = birth()
         if not b then return nil, err end
-        if b.life ~= life or b.since > now then
+        if b.life ~= life or b.since > now or b.length == 0 then
           -- Another life of the server, or other data: what was granted before
           -- may be forgotten.
           local done = call('SET', KEYS[#KEYS],
-            string.format('B1 %s %.0f %.0f', life, now, b.first))
+            string.format('B1 %s %.0f %.0f %.0f', life, now, b.first, quarantine))
           if done.err then return nil, done.err end
-          b.life, b.since = life, now
+          b.life, b.since, b.length = life, now, quarantine
         end
         return math.max(0, b.since + quarantine - now)
       end

@@ -54,7 +54,10 @@
 //! granted for the longest TTL there may be; renewals go on. It counts from the
 //! first request for a free key that finds another life of the server, or no
 //! trace of one: so **the first grant ever waits as long, too**. It
-//! holds only if all clients of the prefix set the same one.
+//! holds only if all clients of the prefix set the same one: its length stands in
+//! the birth marker, and a client with another one, or none, is refused with what
+//! both are (one without any at keys that are new). To change it, stop all clients, let
+//! their last TTL pass, and remove the marker, `prefix:birth`: the new one begins.
 //!
 //! A server shows that it was made the primary by another replication id of its
 //! data. It takes another one, too, when its first replica joins, and when it
@@ -124,7 +127,7 @@
 //! * **A tombstone** says that an owner was abandoned or revoked. It is looked
 //!   for only while the record says that there may be one.
 //! * **The birth marker** holds when the store was first used, and, for the
-//!   quarantine, the server's life and when that was first seen: its run id,
+//!   quarantine, its length, the server's life and when that was first seen: its run id,
 //!   which changes when it starts, and the replication id of its data, which
 //!   changes when it is made a primary.
 //! * **One script** does every operation, each for one or many keys. It reads

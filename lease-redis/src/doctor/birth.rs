@@ -18,7 +18,7 @@ const SHORT_RETENTION: Duration = Duration::from_secs(60 * 60);
 pub(super) enum Birth {
     /// There is none: nothing was granted here yet.
     None,
-    /// `B1 life since first`, times in microseconds since the Unix epoch.
+    /// `B1 life since first [length]`, times in microseconds since the Unix epoch.
     Marker {
         /// The server's life when the marker was last written, or 0: its run id
         /// and the replication id of its data in one word.
@@ -27,6 +27,9 @@ pub(super) enum Birth {
         since_us: i64,
         /// When the store was first used.
         first_us: i64,
+        /// How long the quarantine of its clients is, in microseconds; 0 when
+        /// none of them had any.
+        length_us: i64,
     },
     /// Something else.
     Foreign,
@@ -51,14 +54,17 @@ impl Birth {
 
     fn parse(text: &str) -> Self {
         let words: Vec<&str> = text.split(' ').collect();
-        let ["B1", life, since, first] = words[..] else {
-            return Self::Foreign;
+        let (life, since, first, length) = match words[..] {
+            ["B1", life, since, first] => (life, since, first, "0"),
+            ["B1", life, since, first, length] => (life, since, first, length),
+            _ => return Self::Foreign,
         };
-        match (since.parse(), first.parse()) {
-            (Ok(since_us), Ok(first_us)) => Self::Marker {
+        match (since.parse(), first.parse(), length.parse()) {
+            (Ok(since_us), Ok(first_us), Ok(length_us)) => Self::Marker {
                 life: life.to_owned(),
                 since_us,
                 first_us,
+                length_us,
             },
             _ => Self::Foreign,
         }
@@ -73,16 +79,13 @@ pub(super) fn judge(
 ) -> Vec<Finding> {
     let mut findings = vec![marks(facts)];
     let why = "it tells a restart of the server and how old the store is";
-    let (life, since_us, first_us) = match birth {
+    let (life, since_us, first_us, length_us) = match birth {
         Err(refusal) => {
             findings.push(unknown("birth marker", why, refusal));
             return findings;
         }
         Ok(Birth::None) => {
-            findings.push(healthy(
-                "birth marker: none yet",
-                "no key was used here before",
-            ));
+            findings.push(unborn(facts));
             return findings;
         }
         Ok(Birth::Foreign) => {
@@ -100,7 +103,8 @@ pub(super) fn judge(
             life,
             since_us,
             first_us,
-        }) => (life, *since_us, *first_us),
+            length_us,
+        }) => (life, *since_us, *first_us, *length_us),
     };
     let Ok(clock) = clock else { return findings };
     let now_us = clock.server_us;
@@ -111,12 +115,48 @@ pub(super) fn judge(
         findings.push(warning(what, why).advice("set the server's clock right"));
         return findings;
     }
+    let ours_us = facts.quarantine.map_or(0, |ours| micros(ours.get()));
+    if length_us != 0 && length_us != ours_us {
+        findings.push(unlike(length_us, facts));
+        return findings;
+    }
     if let Some(quarantine) = facts.quarantine {
         findings.push(quarantined(life, since_us, now_us, quarantine.get(), info));
     } else {
         findings.push(healthy("birth marker: the store's own", why));
     }
     findings
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn unborn(facts: &Facts) -> Finding {
+    if facts.quarantine.is_none() {
+        return healthy("birth marker: none yet", "no key was used here before");
+    }
+    let why = "a server that knows nothing of the store is a new one, or has forgotten everything";
+    note(BEGINS, why).advice(WAIT)
+}
+
+const BEGINS: &str = "quarantine: it begins with the next acquire";
+const WAIT: &str = "wait for its end; nothing needs to be done";
+
+fn unlike(length_us: i64, facts: &Facts) -> Finding {
+    let theirs = Duration::from_micros(u64::try_from(length_us).unwrap_or(0));
+    let ours = match facts.quarantine {
+        Some(ours) => ours.to_string(),
+        None => "none".to_owned(),
+    };
+    let what =
+        format!("quarantine lengths: {ours} in this URL, and {theirs:?} among other clients");
+    let why = "a grant of the longer one may outlast the shorter one: this client is granted no \
+               free key";
+    critical(what, why).advice(
+        "give all clients the same `?quarantine_ms=`; to change it, stop them all first and \
+         remove the birth marker",
+    )
 }
 
 fn quarantined(
@@ -136,14 +176,13 @@ fn quarantined(
         return unknown("quarantine", why, super::SILENT);
     };
     if life.strip_prefix(run) != Some(data) {
-        let what = "quarantine: it begins with the next acquire";
-        return note(what, why).advice("wait for its end; nothing needs to be done");
+        return note(BEGINS, why).advice(WAIT);
     }
     let passed = Duration::from_micros(u64::try_from(now_us.saturating_sub(since_us)).unwrap_or(0));
     match quarantine.checked_sub(passed) {
         Some(left) if !left.is_zero() => {
             let what = format!("quarantine: grants are refused for another {left:.0?}");
-            note(what, why).advice("wait for its end; nothing needs to be done")
+            note(what, why).advice(WAIT)
         }
         _ => healthy("quarantine: it is over", why),
     }
@@ -170,13 +209,19 @@ mod tests {
             life: "ab0".to_owned(),
             since_us: 5,
             first_us: 3,
+            length_us: 7,
         };
-        assert_eq!(Birth::parse("B1 ab0 5 3"), marker);
+        assert_eq!(Birth::parse("B1 ab0 5 3 7"), marker);
+        assert!(matches!(
+            Birth::parse("B1 ab0 5 3"),
+            Birth::Marker { length_us: 0, .. }
+        ));
         for odd in [
             "",
             "B2 a 5 3",
             "B1 a 5",
-            "B1 a 5 3 4",
+            "B1 a 5 3 4 5",
+            "B1 a 5 3 x",
             "B1 a x 3",
             "B1 a 5 1e400",
         ] {

@@ -434,18 +434,15 @@ async fn the_stores_own_marker_tells_restarts_and_stepped_clocks() {
     let marker = |text: &str| {
         server.command(&["SET", "leases:birth", text]).unwrap();
     };
+    let begins = "quarantine: it begins with the next acquire";
+    found(&look(&server.url(), &quarantine).await, begins, Note);
     marker(&format!("B1 0 0 {now}"));
     found(
         &look(&server.url(), &facts()).await,
         "birth marker: the store's own",
         Healthy,
     );
-    let diagnosis = look(&server.url(), &quarantine).await;
-    found(
-        &diagnosis,
-        "quarantine: it begins with the next acquire",
-        Note,
-    );
+    found(&look(&server.url(), &quarantine).await, begins, Note);
     marker(&format!("B1 {life} {now} {now}"));
     let diagnosis = look(&server.url(), &quarantine).await;
     found(
@@ -453,12 +450,18 @@ async fn the_stores_own_marker_tells_restarts_and_stepped_clocks() {
         "quarantine: grants are refused for another",
         Note,
     );
-    marker(&format!("B1 {life} 5 5"));
+    marker(&format!("B1 {life} 5 5 3600000000"));
     found(
         &look(&server.url(), &quarantine).await,
         "quarantine: it is over",
         Healthy,
     );
+    marker(&format!("B1 {life} 5 5 3599000000"));
+    for facts in [facts(), quarantine] {
+        let diagnosis = look(&server.url(), &facts).await;
+        let words = found(&diagnosis, "quarantine lengths: ", Critical);
+        assert!(words.contains("3599s among other clients"), "{words}");
+    }
     marker("B1 0 0 4000000000000000");
     found(
         &look(&server.url(), &facts()).await,
@@ -550,6 +553,7 @@ async fn odd_answers_make_no_panic() {
         life: String::new(),
         since_us: i64::MIN,
         first_us: i64::MIN,
+        length_us: i64::MIN,
     });
     assert!(!super::judge(&seen, &facts).is_empty());
 }

@@ -152,6 +152,36 @@ async fn it_begins_anew_with_the_first_replica() {
 }
 
 #[tokio::test]
+async fn a_client_with_another_one_is_refused() {
+    let server = plain();
+    let store = opened(&server).await;
+    wait_out(&store).await;
+    let other = Ttl::new(MOST / 2).unwrap();
+    let other = options(&server.url()).quarantine(other).open().await;
+    for other in [other.unwrap(), self::store(&server).await] {
+        let mine = request("mine", 500);
+        let refused = other.acquire(&mine).await.unwrap_err();
+        assert_eq!(refused.kind(), StoreErrorKind::Refusing);
+        let words = refused.to_string();
+        assert!(
+            words.contains("1500 ms") && words.contains("same"),
+            "{words}"
+        );
+        // What does no harm is done.
+        assert!(other.abandon(&mine.key, mine.owner).await.is_ok());
+        assert!(other.inspect(&mine.key).await.is_ok());
+    }
+    assert_eq!(remaining(&store, "a").await, None);
+
+    // All agree on another one: it begins.
+    server.command(&["DEL", "leases:birth"]).unwrap();
+    let other = options(&server.url()).quarantine(Ttl::new(MOST * 2).unwrap());
+    let other = other.open().await.unwrap();
+    assert!(remaining(&other, "b").await.is_some_and(|left| left > MOST));
+    assert!(store.acquire(&request("c", 500)).await.is_err());
+}
+
+#[tokio::test]
 async fn a_ttl_that_could_outlast_it_is_invalid() {
     let server = plain();
     let store = opened(&server).await;
