@@ -5,6 +5,7 @@
 
 mod admin;
 mod config;
+mod nodes;
 mod reply;
 mod url;
 
@@ -20,6 +21,7 @@ use tempfile::TempDir;
 
 pub use super::error::ServerError;
 pub use config::{Persistence, RedisBuilder};
+pub use nodes::{NodesWay, RedisNodes};
 pub use reply::Reply;
 pub use url::RedisUrl;
 
