@@ -5,3 +5,6 @@ pub mod acl {}
 
 #[doc = include_str!("../docs/doctor.md")]
 pub mod doctor {}
+
+#[doc = include_str!("../docs/redlock.md")]
+pub mod redlock {}

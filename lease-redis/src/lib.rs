@@ -22,7 +22,8 @@
 //! ```
 //!
 //! For Redis from version 6 on and for Valkey: **one** primary, with or without
-//! replicas, that is no part of a cluster.
+//! replicas, that is no part of a cluster. A quorum of such servers is
+//! [`RedlockOptions`]; see [`redlock`](guide::redlock).
 //!
 //! # What it promises, failure by failure
 //! Where exclusion is lost, the former holder learns of it at its next renewal
@@ -164,6 +165,7 @@ mod link;
 mod list;
 mod names;
 mod options;
+mod redlock;
 mod reply;
 mod request;
 mod script;
@@ -176,4 +178,5 @@ mod wire;
 pub use gate::{ADMIT_LUA, FencedScript, RedisGate, ScriptError, stale_token};
 pub use options::RedisOptions;
 pub use redis;
+pub use redlock::{InUse, InitReport, InitState, NodeInit, RedlockOptions, RedlockStore};
 pub use store::RedisStore;

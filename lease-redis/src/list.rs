@@ -90,38 +90,60 @@ impl<F: Fn() -> Result<Arc<Lane>, StoreError>> Scan<F> {
     }
 
     async fn scan(&mut self, lane: &Lane) -> Result<Vec<Key>, StoreError> {
-        let mut command = redis::cmd("SCAN");
-        command.arg(self.cursor).arg("MATCH").arg(&self.pattern);
-        command.arg("COUNT").arg(500);
-        let link = lane.sender().link();
-        let up = link.connection().await?;
-        let asking = link.ask(&up);
-        let answer = match up.wire.send(&command).await {
-            Ok(answer) => {
-                asking.answered();
-                answer
-            }
-            Err(error) => {
-                if crate::script::spoils(&error) {
-                    asking.failed();
-                } else {
-                    asking.answered();
-                }
-                return Err(errors::classify(Phase::Unsent, "cannot list", error));
-            }
-        };
-        let (cursor, names) = match answer {
-            Value::Array(mut parts) if parts.len() == 2 => (parts.swap_remove(0), parts.pop()),
-            _ => return Err(odd()),
-        };
-        self.cursor = redis::from_redis_value(cursor).map_err(|_| odd())?;
-        let names: Vec<Vec<u8>> = names
-            .and_then(|names| redis::from_redis_value(names).ok())
-            .ok_or_else(odd)?;
+        let (cursor, names) = scan(lane, self.cursor, &self.pattern).await?;
+        self.cursor = cursor;
         Ok(names
             .into_iter()
             .filter_map(|name| self.names.key_of(std::str::from_utf8(&name).ok()?))
             .filter(|key| self.seen.insert(key.clone()))
             .collect())
     }
+}
+
+/// Whether there is any record, or something else at the name of one.
+pub(crate) async fn any(lane: &Lane, names: &Names) -> Result<bool, StoreError> {
+    let (pattern, mut cursor) = (names.pattern(""), 0);
+    loop {
+        let (next, found) = scan(lane, cursor, &pattern).await?;
+        if !found.is_empty() {
+            return Ok(true);
+        }
+        if next == 0 {
+            return Ok(false);
+        }
+        cursor = next;
+    }
+}
+
+/// One page of names, and the next page's cursor.
+async fn scan(lane: &Lane, cursor: u64, pattern: &str) -> Result<(u64, Vec<Vec<u8>>), StoreError> {
+    let mut command = redis::cmd("SCAN");
+    command.arg(cursor).arg("MATCH").arg(pattern);
+    command.arg("COUNT").arg(500);
+    let link = lane.sender().link();
+    let up = link.connection().await?;
+    let asking = link.ask(&up);
+    let answer = match up.wire.send(&command).await {
+        Ok(answer) => {
+            asking.answered();
+            answer
+        }
+        Err(error) => {
+            if crate::script::spoils(&error) {
+                asking.failed();
+            } else {
+                asking.answered();
+            }
+            return Err(errors::classify(Phase::Unsent, "cannot list", error));
+        }
+    };
+    let (cursor, names) = match answer {
+        Value::Array(mut parts) if parts.len() == 2 => (parts.swap_remove(0), parts.pop()),
+        _ => return Err(odd()),
+    };
+    let cursor = redis::from_redis_value(cursor).map_err(|_| odd())?;
+    let names = names
+        .and_then(|names| redis::from_redis_value(names).ok())
+        .ok_or_else(odd)?;
+    Ok((cursor, names))
 }

@@ -15,7 +15,7 @@ use redis::aio::ConnectionLike;
 use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 
-use crate::doctor::{self, Facts};
+use crate::doctor::{self, Facts, Glance};
 use crate::lane::{Lane, MOST_IN_BATCH};
 use crate::link::{Link, Origin};
 use crate::list;
@@ -100,6 +100,18 @@ impl RedisStore {
     /// The connection of the runtime that we are on, for the store's gate.
     pub(crate) fn plain_lane(&self) -> Result<Arc<Lane>, StoreError> {
         Ok(Arc::clone(&self.inner.lanes()?.plain))
+    }
+
+    /// A short look at the server.
+    pub(crate) async fn glance(&self) -> Result<Glance, StoreError> {
+        let lane = self.plain_lane()?;
+        let mut up = lane.sender().link().connection().await?;
+        Glance::take(&mut up.wire, self.names()).await
+    }
+
+    /// Whether there is the record of any key, spoiled ones included.
+    pub(crate) async fn has_records(&self) -> Result<bool, StoreError> {
+        list::any(&*self.plain_lane()?, self.names()).await
     }
 
     pub(crate) fn names(&self) -> &Names {

@@ -3,7 +3,6 @@
 //! The driver reads where the server is and how to log in; its errors are not
 //! passed on where they could quote the URL.
 
-#[cfg_attr(not(test), expect(dead_code))]
 mod hosts;
 mod query;
 
@@ -12,6 +11,7 @@ use redis::IntoConnectionInfo;
 
 use crate::RedisOptions;
 use crate::client;
+pub(crate) use hosts::Hosts;
 use query::Query;
 
 const FORMS: &str = "write redis://user:password@host:6379/0, rediss://… for TLS, or \

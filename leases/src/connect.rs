@@ -45,8 +45,10 @@ pub async fn open(url: &str) -> Result<Store, Error> {
         Kind::Sqlite => Err(feature_off(known)),
         #[cfg(feature = "redis")]
         Kind::Redis => redis(&scheme, url).await,
+        #[cfg(feature = "redis")]
+        Kind::Redlock => redlock(&scheme, url).await,
         #[cfg(not(feature = "redis"))]
-        Kind::Redis => Err(feature_off(known)),
+        Kind::Redis | Kind::Redlock => Err(feature_off(known)),
         Kind::Later => Err(not_yet(known)),
     }
 }
@@ -75,6 +77,12 @@ async fn sqlite(scheme: &str, url: &str) -> Result<Store, Error> {
 #[cfg(feature = "redis")]
 async fn redis(scheme: &str, url: &str) -> Result<Store, Error> {
     let options = lease_redis::RedisOptions::from_url(&with_scheme(scheme, url))?;
+    Ok(options.open().await?.into())
+}
+
+#[cfg(feature = "redis")]
+async fn redlock(scheme: &str, url: &str) -> Result<Store, Error> {
+    let options = lease_redis::RedlockOptions::from_url(&with_scheme(scheme, url))?;
     Ok(options.open().await?.into())
 }
 

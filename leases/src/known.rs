@@ -48,6 +48,7 @@ pub(crate) enum Kind {
     Memory,
     Sqlite,
     Redis,
+    Redlock,
     Later,
 }
 
@@ -100,7 +101,12 @@ pub(crate) const KNOWN: &[Known] = &[
     },
     later("redis-sentinel", &["redis+sentinel"], "redis"),
     later("redis-cluster", &["redis+cluster"], "redis"),
-    later("redlock", &["redlock"], "redis"),
+    Known {
+        kind: Kind::Redlock,
+        name: "redlock",
+        schemes: &["redlock", "redlocks"],
+        feature: Some("redis"),
+    },
     later("postgres", &["postgres", "postgresql"], "postgres"),
     later("nats", &["nats"], "nats"),
     later("queue-postgres", &["queue+postgres"], "queue"),
@@ -128,10 +134,24 @@ fn availability(kind: Kind) -> Availability {
             // A URL of our own: never.
             Err(_) => Availability::NotYet,
         },
+        #[cfg(feature = "redis")]
+        Kind::Redlock => match redlock() {
+            Ok(guarantees) => compiled_in(guarantees),
+            // A URL of our own: never.
+            Err(_) => Availability::NotYet,
+        },
         #[cfg(not(feature = "redis"))]
-        Kind::Redis => Availability::FeatureOff,
+        Kind::Redis | Kind::Redlock => Availability::FeatureOff,
         Kind::Later => Availability::NotYet,
     }
+}
+
+/// Of three nodes; they are the same for any number that bears the loss of one.
+#[cfg(feature = "redis")]
+fn redlock() -> Result<Guarantees, lease_core::StoreError> {
+    let options = lease_redis::RedlockOptions::from_url("redlock://a,b,c")?;
+    let store = options.open_lazily()?;
+    Ok(lease_core::LeaseBackend::guarantees(&store))
 }
 
 fn compiled_in(guarantees: Guarantees) -> Availability {

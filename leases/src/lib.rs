@@ -53,13 +53,14 @@
 //! | `memory:` | always | a new, empty store inside this process |
 //! | `sqlite:///absolute/path.db`, `sqlite:relative.db` | `sqlite` (default) | the processes of one host |
 //! | `redis://host:6379/0`, `rediss://…` by TLS, `redis+unix:///path/to/socket` | `redis` | whoever reaches that server |
+//! | `redlock://host,host,host/0`, `redlocks://…` by TLS | `redis` | whoever reaches a majority of those servers |
 //!
 //! `valkey://`, `valkeys://`, `valkey+unix://` and `unix://` mean the same as their
 //! kin of Redis.
 //!
 //! # Cargo features
 //! * `sqlite` (default): leases in an SQLite file.
-//! * `redis`: leases on a Redis or Valkey server, by TLS too.
+//! * `redis`: leases on a Redis or Valkey server, or a quorum of them, by TLS too.
 //! * `metrics`: counters, histograms and gauges through the `metrics` facade.
 //! * `full`: all of them.
 #![forbid(unsafe_code)]

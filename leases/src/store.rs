@@ -55,6 +55,13 @@ impl From<lease_redis::RedisStore> for Store {
     }
 }
 
+#[cfg(feature = "redis")]
+impl From<lease_redis::RedlockStore> for Store {
+    fn from(store: lease_redis::RedlockStore) -> Self {
+        Self::new(Arc::new(store.clone()), Arc::new(store))
+    }
+}
+
 /// The store's name and nothing of its URL, which may hold secrets.
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

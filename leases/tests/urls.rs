@@ -55,7 +55,6 @@ async fn a_known_scheme_that_is_not_here_says_what_to_do() {
     for url in [
         "redis+sentinel://h/m",
         "redis+cluster://h",
-        "redlock://a,b,c",
         "postgres://h/d",
         "postgresql://h/d",
         "nats://h",
@@ -77,6 +76,7 @@ async fn an_unknown_scheme_lists_the_known_ones() {
         "sqlite",
         "redis",
         "valkey+unix",
+        "redlock",
         "postgres",
         "queue+redis",
     ] {
@@ -106,6 +106,8 @@ async fn no_error_repeats_a_secret() {
         "redis+unix://user:hunter2@h/s?pass=x7",
         "unix:///s?password=hunter2",
         "valkey://user:hunter2@h:x7",
+        "redlock://user:hunter2@h,i?password=x7",
+        "redlock://user:hunter2@h,user:hunter2@i/x7",
     ] {
         let words = refused(url).await;
         for secret in ["hunter2", "x7"] {
@@ -201,7 +203,7 @@ async fn without_its_feature_sqlite_says_so() {
 
 #[cfg(feature = "redis")]
 mod redis {
-    use lease_conformance::servers::redis::RedisServer;
+    use lease_conformance::servers::redis::{RedisNodes, RedisServer};
     use leases::StoreErrorKind;
 
     use super::*;
@@ -263,6 +265,35 @@ mod redis {
     }
 
     #[tokio::test]
+    async fn a_quorum_is_opened_by_the_names_of_its_servers() {
+        let nodes = RedisNodes::start(3, &RedisServer::builder().password("s3cret")).unwrap();
+        let hosts = nodes.hosts();
+        let url = format!("RedLock://:s3cret@{hosts}");
+        let options = leases::redis::RedlockOptions::from_url(&url).unwrap();
+        assert!(options.init().await.unwrap().is_done());
+        let store = leases::open(&url).await.unwrap();
+        let leases = store.leases().build();
+        let lease = leases.lease("k").acquire().await.unwrap();
+        lease.release().await.unwrap();
+        let (ledger, token) = (Key::new("r").unwrap(), |n| Token::new(n).unwrap());
+        store.gate().admit(&ledger, token(2)).await.unwrap();
+        assert!(store.gate().admit(&ledger, token(1)).await.is_err());
+        let promised = leases.guarantees().clone();
+        let listed = leases::stores().into_iter().find(|s| s.name == "redlock");
+        assert_eq!(
+            listed.unwrap().availability,
+            Availability::CompiledIn(Box::new(promised))
+        );
+        let refused = leases::open(&format!("redlock://:hunter2@{hosts}")).await;
+        let error = refused.unwrap_err();
+        let Error::Store(store) = &error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(store.kind(), StoreErrorKind::Refusing);
+        assert!(!format!("{error} {error:?}").contains("hunter2"));
+    }
+
+    #[tokio::test]
     async fn who_is_refused_or_hears_nothing_is_told_so_and_no_secret() {
         let server = RedisServer::builder().password("s3cret").start().unwrap();
         let kind = |url: String| async move {
@@ -287,7 +318,13 @@ mod redis {
 #[cfg(not(feature = "redis"))]
 #[tokio::test]
 async fn without_its_feature_redis_says_so() {
-    for url in ["redis://h", "rediss://h", "unix:///s", "valkey+unix:///s"] {
+    for url in [
+        "redis://h",
+        "rediss://h",
+        "unix:///s",
+        "valkey+unix:///s",
+        "redlock://h",
+    ] {
         let words = refused(url).await;
         assert!(
             words.contains("turn on the cargo feature \"redis\""),

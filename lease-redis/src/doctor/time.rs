@@ -43,7 +43,7 @@ impl Clock {
 
     /// How far the server's clock is certainly ahead of ours, in microseconds;
     /// negative when it is behind.
-    fn ahead_us(&self) -> i64 {
+    pub(super) fn ahead_us(&self) -> i64 {
         let (before, after) = self.ours_us;
         if self.server_us > after {
             self.server_us.saturating_sub(after)
