@@ -21,7 +21,8 @@ n. `lease run` otherwise ends with its command's own.
 
 LEASE_LOG=info (or debug, trace) shows every step of a lease on stderr.")]
 pub(crate) struct Cli {
-    /// The store, as a URL: sqlite:///absolute/path.db, redis://host:6379/0.
+    /// The store, as a URL: sqlite:///absolute/path.db, redis://host:6379/0,
+    /// redlock://host,host,host.
     ///
     /// Others on this machine can see arguments: set a URL that holds a
     /// password as $LEASE_STORE.
@@ -48,6 +49,7 @@ pub(crate) enum Command {
     Fence(Fence),
     Stores(Stores),
     Doctor(Doctor),
+    Quorum(Quorum),
 }
 
 /// How long to wait for a key.
@@ -314,6 +316,39 @@ pub(crate) struct Doctor {
     /// The TTL that your leases have.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse_ttl)]
     pub(crate) ttl: Ttl,
+
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// Look after a quorum of servers.
+#[derive(Args, Debug)]
+pub(crate) struct Quorum {
+    #[command(subcommand)]
+    pub(crate) command: QuorumCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QuorumCommand {
+    Init(QuorumInit),
+}
+
+/// Open a new quorum, so that it grants at once.
+///
+/// Nobody can tell a new server from one that has forgotten everything, so a
+/// new quorum would grant nothing for as long as the longest TTL. This opens it
+/// at once. Do it once and by hand, when nobody holds a lease of it; never where
+/// a server or a program starts.
+///
+/// Nothing is done unless every node answers, knows nothing of the prefix, and is
+/// another server than the others: then the status is 69 when a node cannot be
+/// reached, else 78. When it ends in the middle, that is safe, and nothing needs
+/// to be done: nodes that were not opened wait out their quarantine.
+#[derive(Args, Debug)]
+pub(crate) struct QuorumInit {
+    /// The quorum, as redlock://host,host,host; as --store.
+    #[arg(value_name = "URL", conflicts_with = "store")]
+    pub(crate) url: Option<String>,
 
     #[command(flatten)]
     pub(crate) form: Form,

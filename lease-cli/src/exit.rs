@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use leases::{AdmitError, Error, InvalidInput, RefusedReason, StoreError, StoreErrorKind};
+use leases::{
+    AdmitError, Error, InvalidInput, NodeFailures, RefusedReason, StoreError, StoreErrorKind,
+};
 
 /// What the program ends with. Scripts rely on these numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,9 +139,30 @@ pub(crate) fn words(error: &dyn std::error::Error) -> String {
             words.push_str(": ");
             words.push_str(&cause_words);
         }
+        if let Some(nodes) = cause.downcast_ref() {
+            // Each node's own causes stand in its words.
+            return words.replace(&cause_words, &by_words(nodes));
+        }
         source = cause.source();
     }
     words
+}
+
+/// What each node of a quorum said; nodes that say the same are named together.
+fn by_words(failures: &NodeFailures) -> String {
+    let mut all: Vec<(String, Vec<&str>)> = Vec::new();
+    for (node, error) in failures.nodes() {
+        let said = words(error);
+        match all.iter_mut().find(|(same, _)| *same == said) {
+            Some((_, nodes)) => nodes.push(node),
+            None => all.push((said, vec![node])),
+        }
+    }
+    let parts = all.iter();
+    let parts: Vec<_> = parts
+        .map(|(said, nodes)| format!("{}: {said}", nodes.join(", ")))
+        .collect();
+    parts.join("; ")
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 
-use crate::args::{Cli, Command};
+use crate::args::{self, Cli, Command, QuorumCommand};
 use crate::exit::{Exit, Failure};
 use crate::store::Target;
-use crate::{acquire, admit, doctor, fence, held, inspect, output, run, stderr, stores};
+use crate::{acquire, admit, doctor, fence, held, inspect, output, quorum, run, stderr, stores};
 
 pub(crate) fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|a| a == run::GUARD) {
@@ -53,6 +53,9 @@ fn start(cli: Cli) -> Exit {
 async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     let url = match &cli.command {
         Command::Doctor(args) => args.url.clone().or(cli.store),
+        Command::Quorum(args::Quorum {
+            command: QuorumCommand::Init(args),
+        }) => args.url.clone().or(cli.store),
         _ => cli.store,
     };
     let target = || Target::resolve(url);
@@ -67,6 +70,9 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Fence(args) => fence::fence(target()?, args).await,
         Command::Stores(args) => stores::stores(args),
         Command::Doctor(args) => doctor::doctor(target()?, args).await,
+        Command::Quorum(args) => match args.command {
+            QuorumCommand::Init(args) => quorum::init(&target()?, args).await,
+        },
     }
 }
 

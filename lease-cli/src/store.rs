@@ -67,7 +67,8 @@ impl Target {
 }
 
 impl Target {
-    fn failure(&self, error: Error) -> Failure {
+    /// An error of this store, without what may be secret.
+    pub(crate) fn failure(&self, error: Error) -> Failure {
         // Our own advice shows how a URL is written; a driver may say anything.
         let ours = matches!(error, Error::Invalid(_));
         let Failure { exit, message } = error.into();
