@@ -142,9 +142,21 @@ impl QuorumGate {
         } else {
             StoreErrorKind::Unavailable
         };
-        let said: Vec<_> = failed
+        // Nodes that say the same are named together.
+        let mut said: Vec<(String, Vec<&str>)> = Vec::new();
+        for (i, error) in failed.iter() {
+            let Some((name, _)) = self.nodes.get(*i) else {
+                continue;
+            };
+            let words = error.to_string();
+            match said.iter_mut().find(|(same, _)| *same == words) {
+                Some((_, names)) => names.push(name),
+                None => said.push((words, vec![name])),
+            }
+        }
+        let said: Vec<_> = said
             .iter()
-            .filter_map(|(i, error)| Some(format!("{}: {error}", self.nodes.get(*i)?.0)))
+            .map(|(words, names)| format!("{}: {words}", names.join(", ")))
             .collect();
         let message = format!(
             "admit needs {} of {} nodes ({})",
@@ -242,7 +254,7 @@ mod tests {
         assert_eq!(error.kind(), StoreErrorKind::UnknownOutcome);
         let words = error.to_string();
         assert!(words.contains("admit needs 2 of 3 nodes"), "{words}");
-        assert!(words.contains("n0: ") && words.contains("n2: ") && !words.contains("n1"));
+        assert!(words.contains("(n0, n2: "), "{words}");
         // It refuses a lower one, which does no harm.
         away(&nodes, &[]);
         assert_eq!(stale(&gate, 7).await, 8);

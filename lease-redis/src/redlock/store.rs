@@ -110,11 +110,19 @@ impl RedlockStore {
         } else {
             StoreErrorKind::Unavailable
         };
-        let said: Vec<_> = self
-            .nodes()
+        // Nodes that say the same are named together.
+        let mut said: Vec<(String, Vec<&str>)> = Vec::new();
+        for ((name, _), error) in self.nodes().iter().zip(errors) {
+            let Some(error) = error else { continue };
+            let words = error.to_string();
+            match said.iter_mut().find(|(same, _)| *same == words) {
+                Some((_, names)) => names.push(name),
+                None => said.push((words, vec![name])),
+            }
+        }
+        let said: Vec<_> = said
             .iter()
-            .zip(errors)
-            .filter_map(|((name, _), error)| Some(format!("{name}: {}", error.as_ref()?)))
+            .map(|(words, names)| format!("{}: {words}", names.join(", ")))
             .collect();
         let said = said.join("; ");
         StoreError::new(
