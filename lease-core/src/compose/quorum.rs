@@ -13,6 +13,7 @@ mod fan_out;
 mod fence;
 mod give_back;
 mod listing;
+mod pace;
 mod release;
 mod renew;
 mod unsettled;
@@ -43,6 +44,7 @@ use crate::ttl::Ttl;
 
 use background::Upkeep;
 pub use failures::NodeFailures;
+use pace::Pace;
 use unsettled::Unsettled;
 
 /// A lease over any number of independent stores, the nodes: held while a
@@ -56,16 +58,23 @@ use unsettled::Unsettled;
 /// the same nodes.
 ///
 /// # How a key is acquired
-/// All nodes are asked at once. When a majority has granted, the largest of
-/// their tokens is T; every node that granted less is asked for exactly T, and
+/// All nodes are asked at once. When a majority has granted, and not all the same
+/// token, T is a little above the largest; every node is asked for exactly T, and
 /// only those that stand at exactly T count. With a majority at T it is handed
-/// out: two round trips. Any two majorities share a node, and that node's mark is
-/// at least T, so the next token is above it.
+/// out: two round trips, or one where a majority names one token at once, as it
+/// does when a key was released a moment ago. Any two majorities share a node, and
+/// that node's mark is at least T, so the next token is above it.
 ///
-/// A grant on less than a majority is given back, in the background where a
-/// node is slow. When a node is slow, nobody waits for it; it gets a fraction
-/// of the others' time, since a token that comes later may be above T, and then
-/// that node takes no part in this lease.
+/// Tokens follow the nodes' clocks: a node that answers later names a higher one,
+/// and cannot go back to a lower one. T is ahead by at least an eighth of a second,
+/// so that such a node is brought to it as well, in the background. One known to
+/// be much slower than the others, or ahead of them, is asked for T only; and for
+/// a token of its own where it is needed for a majority, or the others have not
+/// answered within four times their usual time. So nobody waits for it, and it has
+/// its part in every lease.
+///
+/// A grant on less than a majority is given back, in the background where a node
+/// is slow.
 ///
 /// # An owner
 /// is for one acquisition, as everywhere; here it must not ask again after a
@@ -86,6 +95,7 @@ struct Node {
     name: String,
     backend: Arc<dyn LeaseBackend>,
     upkeep: Upkeep,
+    pace: Pace,
 }
 
 struct Inner {
@@ -95,6 +105,7 @@ struct Inner {
     rules: QuorumRules,
     chance: Chance,
     unsettled: Unsettled,
+    slack: acquire::Slack,
 }
 
 impl Quorum {
@@ -139,6 +150,7 @@ impl Quorum {
                     name: name.into(),
                     backend,
                     upkeep: Upkeep::default(),
+                    pace: Pace::default(),
                 })
             })
             .collect();
@@ -155,6 +167,7 @@ impl Quorum {
                 rules,
                 chance,
                 unsettled: Unsettled::default(),
+                slack: acquire::Slack::default(),
             }),
         })
     }
@@ -252,7 +265,8 @@ impl LeaseBackend for Quorum {
     }
 
     /// Done when a majority has raised its mark: each later majority has one of
-    /// those nodes in it. The mark is the highest among them.
+    /// those nodes in it. The mark is as [`inspect`](LeaseBackend::inspect) shows
+    /// it.
     async fn fence(
         &self,
         key: &Key,
@@ -262,7 +276,9 @@ impl LeaseBackend for Quorum {
         fence::fence(&self.inner, key, at_least, when).await
     }
 
-    /// The highest mark of a majority, and the grant that a majority shows.
+    /// The grant that a majority shows, and the mark that no token handed out is
+    /// above. A node's own mark may be higher, by what less than a majority granted
+    /// and gave back: that shows only where a node does not answer within a second.
     async fn inspect(&self, key: &Key) -> Result<KeyState, StoreError> {
         view::inspect(&self.inner, key).await
     }

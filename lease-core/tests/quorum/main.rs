@@ -5,5 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod model;
+mod nodes;
 mod rules;
 mod simulation;
+mod slow;

@@ -3,216 +3,16 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use futures_util::stream::BoxStream;
 use lease_core::{
-    AcquireOutcome, AcquireRequest, Clock, Diagnosis, FenceWhen, Guarantees, Key, KeyState, Label,
-    LeaseBackend, LostCause, MemoryStore, Moment, NodeFailures, Owner, Quorum, QuorumRules,
-    RefusedReason, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, StoreErrorKind, Token,
-    TokenRule, Ttl,
+    AcquireOutcome, AcquireRequest, FenceWhen, LeaseBackend, LostCause, MemoryStore, NodeFailures,
+    Quorum, QuorumRules, RefusedReason, ReleaseOutcome, RenewOutcome, StoreErrorKind, Token,
+    TokenRule,
 };
 use tokio::time::Instant;
 
-/// What a node does with a request.
-const WELL: u64 = 0;
-const AWAY: u64 = 1;
-const SILENT: u64 = 2;
-const QUARANTINE: u64 = 3;
-/// From here on: answers so many milliseconds late.
-const LATE: u64 = 10;
-
-#[derive(Debug)]
-struct TrueClock(Instant);
-
-#[async_trait]
-impl Clock for TrueClock {
-    fn now(&self) -> Moment {
-        Moment::START.after(self.0.elapsed())
-    }
-
-    async fn sleep_until(&self, until: Moment) {
-        tokio::time::sleep(until.since(self.now())).await;
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Node {
-    store: MemoryStore,
-    mood: Arc<AtomicU64>,
-}
-
-impl Node {
-    fn new(clock_ahead: u64) -> Self {
-        let clock = Arc::new(TrueClock(Instant::now()));
-        let epoch = Duration::from_secs(1_800_000_000 + clock_ahead);
-        Self {
-            store: MemoryStore::with_clock(clock, epoch),
-            mood: Arc::default(),
-        }
-    }
-
-    fn is(&self, mood: u64) {
-        self.mood.store(mood, Ordering::Relaxed);
-    }
-
-    async fn waits(&self) -> Result<(), StoreError> {
-        match self.mood.load(Ordering::Relaxed) {
-            AWAY => Err(StoreError::unavailable("away")),
-            SILENT => std::future::pending().await,
-            late if late >= LATE => {
-                tokio::time::sleep(Duration::from_millis(late)).await;
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-#[async_trait]
-impl LeaseBackend for Node {
-    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, StoreError> {
-        self.waits().await?;
-        if self.mood.load(Ordering::Relaxed) == QUARANTINE {
-            let remaining = Duration::from_secs(30);
-            return Ok(AcquireOutcome::Refused(RefusedReason::Quarantine {
-                remaining,
-            }));
-        }
-        self.store.acquire(request).await
-    }
-
-    async fn abandon(&self, key: &Key, owner: Owner) -> Result<(), StoreError> {
-        self.waits().await?;
-        self.store.abandon(key, owner).await
-    }
-
-    async fn renew(&self, request: &RenewRequest) -> Result<RenewOutcome, StoreError> {
-        self.waits().await?;
-        self.store.renew(request).await
-    }
-
-    async fn renew_many(&self, requests: &[RenewRequest]) -> Vec<Result<RenewOutcome, StoreError>> {
-        match self.waits().await {
-            Ok(()) => self.store.renew_many(requests).await,
-            Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
-        }
-    }
-
-    async fn release(
-        &self,
-        key: &Key,
-        owner: Owner,
-        token: Token,
-    ) -> Result<ReleaseOutcome, StoreError> {
-        self.waits().await?;
-        self.store.release(key, owner, token).await
-    }
-
-    async fn fence(
-        &self,
-        key: &Key,
-        at_least: Token,
-        when: FenceWhen,
-    ) -> Result<Token, StoreError> {
-        self.waits().await?;
-        self.store.fence(key, at_least, when).await
-    }
-
-    async fn inspect(&self, key: &Key) -> Result<KeyState, StoreError> {
-        self.waits().await?;
-        self.store.inspect(key).await
-    }
-
-    fn list(&self, prefix: &str) -> BoxStream<'static, Result<KeyState, StoreError>> {
-        self.store.list(prefix)
-    }
-
-    async fn watch(&self, key: &Key) -> Result<BoxStream<'static, ()>, StoreError> {
-        self.waits().await?;
-        self.store.watch(key).await
-    }
-
-    fn guarantees(&self) -> Guarantees {
-        self.store.guarantees()
-    }
-
-    async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {
-        self.waits().await?;
-        self.store.diagnose(ttl).await
-    }
-}
-
-struct World {
-    nodes: Vec<Node>,
-    quorum: Quorum,
-}
-
-impl World {
-    /// Nodes whose clocks are ahead by so many seconds.
-    fn new(ahead: &[u64], rules: QuorumRules) -> Self {
-        let nodes: Vec<_> = ahead.iter().map(|ahead| Node::new(*ahead)).collect();
-        let named = nodes.iter().enumerate().map(|(i, node)| {
-            let node: Arc<dyn LeaseBackend> = Arc::new(node.clone());
-            (format!("n{}", i + 1), node)
-        });
-        let quorum = Quorum::broken(named, rules, 7).unwrap();
-        Self { nodes, quorum }
-    }
-
-    async fn acquire(&self, owner: u8) -> Result<AcquireOutcome, StoreError> {
-        self.quorum.acquire(&ask(owner)).await
-    }
-
-    async fn token(&self, owner: u8) -> Token {
-        match self.acquire(owner).await {
-            Ok(AcquireOutcome::Granted(granted)) => granted.token,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    async fn renew(&self, owner: u8, token: Token) -> Result<RenewOutcome, StoreError> {
-        self.quorum.renew(&renewal(owner, token)).await
-    }
-
-    async fn release(&self, owner: u8, token: Token) -> ReleaseOutcome {
-        self.quorum.release(&key(), of(owner), token).await.unwrap()
-    }
-
-    async fn holder(&self, node: usize) -> Option<Token> {
-        let state = self.nodes[node].store.inspect(&key()).await.unwrap();
-        state.holder.map(|holder| holder.token)
-    }
-}
-
-fn key() -> Key {
-    Key::new("k").unwrap()
-}
-
-fn of(owner: u8) -> Owner {
-    Owner::from_bytes([owner; 16])
-}
-
-fn ask(owner: u8) -> AcquireRequest {
-    AcquireRequest {
-        key: key(),
-        owner: of(owner),
-        ttl: Ttl::new(Duration::from_secs(20)).unwrap(),
-        label: Label::new("worker").unwrap(),
-        rule: TokenRule::NEXT,
-    }
-}
-
-fn renewal(owner: u8, token: Token) -> RenewRequest {
-    RenewRequest {
-        key: key(),
-        owner: of(owner),
-        token,
-        ttl: ask(owner).ttl,
-    }
-}
+use super::nodes::{AWAY, LATE, QUARANTINE, SILENT, WELL, World, ask, key, of};
 
 fn with_and_without(leave_out: fn(&mut QuorumRules)) -> [QuorumRules; 2] {
     let mut broken = QuorumRules::ALL;
@@ -300,6 +100,8 @@ async fn what_less_than_a_majority_granted_is_given_back() {
         world.nodes[2].is(AWAY);
         world.token(1).await;
         world.nodes[2].is(WELL);
+        // One who knows that the node failed would not ask it.
+        let world = world.newcomer(rules);
         let held = world.acquire(2).await.unwrap();
         assert!(matches!(held, AcquireOutcome::Held(_)), "{held:?}");
         assert_eq!(world.holder(2).await.is_none(), rules == QuorumRules::ALL);
@@ -335,6 +137,8 @@ async fn a_late_grant_beside_held_is_released_and_the_owner_asks_no_more_till_th
     world.nodes[2].is(AWAY);
     let token = world.token(1).await;
     world.nodes[2].is(LATE + 1_000);
+    // One who knows that the node failed would not ask it.
+    let world = world.newcomer(QuorumRules::ALL);
     let held = world.acquire(2).await.unwrap();
     assert!(matches!(held, AcquireOutcome::Held(_)), "{held:?}");
     world.release(1, token).await;

@@ -2,25 +2,39 @@
 //!
 //! Checked exhaustively in `tests/quorum/model`, with and without each rule.
 
+mod agree;
+mod slack;
+mod standing;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use futures_util::stream::StreamExt;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
-use super::background::{go_on, runtime};
-use super::fan_out::{Answers, those_beside, those_there};
-use super::votes::{No, Votes, words};
+use super::background::runtime;
+use super::fan_out::{Answers, those_beside};
+use super::pace::Timed;
+use super::votes::{No, Votes};
 use super::{Inner, Node, give_back};
-use crate::backend::{AcquireOutcome, AcquireRequest, Granted, RefusedReason};
+use crate::backend::{AcquireOutcome, AcquireRequest, RefusedReason};
 use crate::error::StoreError;
-use crate::token::{Token, TokenRule};
+use crate::token::TokenRule;
 
-/// How often one call asks again after several had asked at once and none got a
-/// majority.
-const SPLITS: u32 = 5;
-/// The longest pause before that, each time.
+pub(super) use slack::Slack;
+
+/// How often one call asks again: after several had asked at once and none got a
+/// majority, or a copy of it was ahead.
+const AGAIN: u32 = 5;
+/// The longest pause before the first time, twice as long each time; or what the
+/// round took, where that is longer: nobody gets a majority while the others are
+/// still asking.
 const APART: Duration = Duration::from_millis(8);
+const MOST_APART: Duration = Duration::from_secs(1);
+
+/// How long an acquire that is repeated waits for all nodes.
+const REPEATED: Duration = Duration::from_millis(200);
 
 type Answer = Result<AcquireOutcome, StoreError>;
 
@@ -29,33 +43,33 @@ pub(super) async fn acquire(
     request: &AcquireRequest,
 ) -> Result<AcquireOutcome, StoreError> {
     runtime()?;
-    for split in 0.. {
+    let mut takes_part = false;
+    for again in 0.. {
         if !inner.unsettled.may_ask(request.owner).await {
             return Ok(AcquireOutcome::Refused(RefusedReason::Abandoned));
         }
+        let asked = Instant::now();
         let mut round = Round::new(inner, request);
-        let votes = round.ask().await;
-        if votes.yes(inner) >= inner.majority {
-            return round.agree(votes).await;
-        }
-        let no = votes.no(inner);
-        let is_split = matches!(no, No::Held(_)) && votes.is_split(inner);
-        let outcome = match no {
-            No::Held(holder) => AcquireOutcome::Held(holder),
-            No::Refused(reason) => AcquireOutcome::Refused(reason),
-            // The caller repeats it or abandons the owner.
-            No::Failed(error) if error.is_unknown_outcome() => return Err(error),
-            No::Failed(error) => {
-                give_back::all(inner, request, votes, round.first).await;
-                return Err(error);
+        round.ask().await;
+        if round.votes.yes(inner) >= inner.majority {
+            match round.agree().await {
+                Ok(outcome) => return Ok(outcome),
+                Err(apart) if apart.overtaken && again < AGAIN => {}
+                Err(apart) => return Err(apart.error),
             }
-        };
-        let settled = give_back::all(inner, request, votes, round.first).await;
-        if !(is_split && settled && split < SPLITS) {
-            return Ok(outcome);
+        } else {
+            // Whoever got nothing at all leaves the key to the others. One that
+            // got some must not, or all of them might.
+            takes_part |= round.votes.granted().next().is_some();
+            let is_split = takes_part && round.votes.is_split(inner);
+            let (outcome, settled) = round.give_back().await?;
+            if !(is_split && settled && again < AGAIN) {
+                return Ok(outcome);
+            }
         }
-        let apart = APART.mul_f64(inner.chance.fraction());
-        tokio::time::sleep(apart * (split + 1)).await;
+        let apart = APART.max(asked.elapsed()).mul_f64(inner.chance.fraction());
+        let apart = apart.saturating_mul(1 << again.min(AGAIN));
+        tokio::time::sleep(apart.min(MOST_APART)).await;
     }
     Err(StoreError::unavailable("several ask for the key at once"))
 }
@@ -68,208 +82,130 @@ struct Round {
     /// The answers of nodes that were asked for exactly the token.
     second: Answers<Answer>,
     asked: Instant,
+    /// Nodes that are asked in the first round only when it needs them.
+    later: Vec<usize>,
+    /// When it needs them, if nothing else says so.
+    hedge: Instant,
+    votes: Votes,
 }
 
-fn send(
-    request: &Arc<AcquireRequest>,
-) -> impl Fn(Arc<Node>) -> futures_util::future::BoxFuture<'static, Answer> + use<> {
+fn send(request: &Arc<AcquireRequest>) -> impl Fn(Arc<Node>) -> BoxFuture<'static, Answer> + use<> {
     let request = Arc::clone(request);
     move |node| {
         let request = Arc::clone(&request);
-        Box::pin(async move { node.backend.acquire(&request).await })
+        Box::pin(async move {
+            let timed = Timed::start(&node);
+            let answer = node.backend.acquire(&request).await;
+            timed.answered(&answer);
+            answer
+        })
     }
 }
 
 impl Round {
     fn new(inner: &Arc<Inner>, request: &AcquireRequest) -> Self {
-        let request = Arc::new(request.clone());
-        Self {
-            first: inner.ask_all(send(&request)),
+        let turns = match request.rule {
+            TokenRule::Next { .. } if inner.rules.second_round => inner.turns(),
+            // Without a second round nobody could be asked for the token only.
+            _ => inner.everybody(),
+        };
+        let asked = Instant::now();
+        let mut round = Self {
+            first: Answers::new(),
             second: Answers::new(),
             inner: Arc::clone(inner),
-            request,
-            asked: Instant::now(),
-        }
+            request: Arc::new(request.clone()),
+            asked,
+            later: turns.later,
+            hedge: asked + turns.hedge,
+            votes: Votes::new(inner.nodes.len()),
+        };
+        round.ask_for_next(turns.first);
+        round
+    }
+
+    fn ask_for_next(&mut self, nodes: Vec<usize>) {
+        self.votes.ask(&nodes);
+        let answers = self.inner.ask(nodes, send(&self.request));
+        self.first.extend(answers);
     }
 
     /// The first round, until a majority is decided either way.
-    async fn ask(&mut self) -> Votes {
-        let inner = &self.inner;
-        let mut votes = Votes::new(inner.nodes.len());
-        while let Some((i, answer)) = self.first.next().await {
-            votes.put(i, answer);
-            if votes.yes(inner) >= inner.majority || votes.is_hopeless(inner) {
-                break;
+    async fn ask(&mut self) {
+        let inner = Arc::clone(&self.inner);
+        while self.votes.yes(&inner) < inner.majority && !self.votes.is_hopeless(&inner) {
+            if self.votes.needs_more(&inner) {
+                let later = std::mem::take(&mut self.later);
+                self.ask_for_next(later);
             }
+            match self.next().await {
+                Some((i, answer)) => self.votes.put(i, answer),
+                None => break,
+            }
+        }
+        if self.is_repeated() {
+            self.wait_for_the_rest().await;
         }
         // A token that comes late may be too high for this lease, and a grant
         // that comes late must be given back: wait a little.
+        let votes = &mut self.votes;
         those_beside(&mut self.first, self.asked, |i, answer| {
-            votes.put(i, answer)
+            votes.put(i, answer);
         })
         .await;
-        votes
     }
 
-    /// The second round: a majority at exactly one token.
-    async fn agree(mut self, mut votes: Votes) -> Result<AcquireOutcome, StoreError> {
-        let inner = Arc::clone(&self.inner);
-        let token = match self.request.rule {
-            TokenRule::Exactly(token) => Some(token),
-            TokenRule::Next { .. } => votes.token(inner.majority),
+    /// Whether an earlier attempt of this owner has brought a node to a token, and
+    /// the nodes heard of do not show which token a majority is at.
+    fn is_repeated(&self) -> bool {
+        let mut granted = self.votes.granted();
+        self.votes.yes(&self.inner) >= self.inner.majority
+            && self.votes.agreed(self.inner.majority).is_none()
+            && granted.any(|(_, granted)| slack::is_whole_step(granted.token))
+    }
+
+    /// What was agreed once stays: hears all nodes, if that does not take long.
+    async fn wait_for_the_rest(&mut self) {
+        let later = std::mem::take(&mut self.later);
+        self.ask_for_next(later);
+        let until = Instant::now() + REPEATED;
+        while self.is_repeated()
+            && let Ok(Some((i, answer))) = timeout_at(until, self.first.next()).await
+        {
+            self.votes.put(i, answer);
+        }
+    }
+
+    /// The next answer of the first round. When none comes for long, all nodes
+    /// are asked.
+    async fn next(&mut self) -> Option<(usize, Answer)> {
+        if !self.later.is_empty() {
+            if let Ok(answer) = timeout_at(self.hedge, self.first.next()).await {
+                return answer;
+            }
+            for node in self.votes.silent().filter_map(|i| self.inner.nodes.get(i)) {
+                node.pace.silent_for(self.asked.elapsed());
+            }
+            let later = std::mem::take(&mut self.later);
+            self.ask_for_next(later);
+        }
+        self.first.next().await
+    }
+
+    /// What there is instead of a majority, with everything given back, and
+    /// whether nothing is left of it already.
+    async fn give_back(self) -> Result<(AcquireOutcome, bool), StoreError> {
+        let (inner, request) = (&self.inner, &self.request);
+        let no = match self.votes.no(inner) {
+            No::Held(holder) => Ok(AcquireOutcome::Held(holder)),
+            No::Refused(reason) => Ok(AcquireOutcome::Refused(reason)),
+            No::Failed(error) => Err(error),
         };
-        // Granted by nobody at all is possible only with a rule left out.
-        let Some(token) = token else {
-            return Err(StoreError::unknown_outcome("no node named a token"));
-        };
-        let exactly = Arc::new(AcquireRequest {
-            rule: TokenRule::Exactly(token),
-            ..(*self.request).clone()
-        });
-        let mut standing = Standing::new(&inner, token);
-        for (i, granted) in votes.granted() {
-            if standing.put(i, granted.token) && inner.rules.second_round {
-                self.second.extend(inner.ask([i], send(&exactly)));
-            }
+        // The caller repeats it or abandons the owner.
+        if matches!(&no, Err(error) if error.is_unknown_outcome()) {
+            return no.map(|outcome| (outcome, false));
         }
-        if !inner.rules.quarantine {
-            standing.there.extend(votes.quarantined().map(|(i, _)| i));
-        }
-        while inner.rules.second_round && standing.there.len() < inner.majority {
-            tokio::select! {
-                biased;
-                Some((i, answer)) = self.second.next() => {
-                    standing.answered(i, answer, inner.rules.exact);
-                }
-                Some((i, answer)) = self.first.next() => {
-                    if let Ok(AcquireOutcome::Granted(granted)) = &answer
-                        && standing.put(i, granted.token)
-                    {
-                        self.second.extend(inner.ask([i], send(&exactly)));
-                    }
-                    votes.put(i, answer);
-                }
-                else => return standing.none(&inner),
-            }
-            if standing.is_hopeless(&votes) {
-                return standing.none(&inner);
-            }
-        }
-        those_there(&mut self.second, |i, answer| {
-            standing.answered(i, answer, inner.rules.exact);
-        });
-        let taken_over = votes.taken_over(&inner);
-        self.finish(standing, exactly);
-        Ok(AcquireOutcome::Granted(Granted { token, taken_over }))
-    }
-
-    /// Lets the slow ones end: each is brought to the token, or freed when it
-    /// stands above it and can have no part in this lease.
-    fn finish(self, standing: Standing, exactly: Arc<AcquireRequest>) {
-        let Self {
-            inner,
-            mut first,
-            mut second,
-            ..
-        } = self;
-        let token = standing.token;
-        let mut above = standing.above;
-        if first.is_empty() && second.is_empty() && above.is_empty() {
-            return;
-        }
-        go_on(async move {
-            loop {
-                for (i, higher) in above.drain(..) {
-                    give_back::release_on(&inner, i, &exactly, higher).await;
-                }
-                tokio::select! {
-                    Some((i, answer)) = first.next() => match answer {
-                        Ok(AcquireOutcome::Granted(granted)) if granted.token < token => {
-                            second.extend(inner.ask([i], send(&exactly)));
-                        }
-                        Ok(AcquireOutcome::Granted(granted)) if granted.token > token => {
-                            above.push((i, granted.token));
-                        }
-                        _ => {}
-                    },
-                    Some(_) = second.next() => {}
-                    else => return,
-                }
-            }
-        });
-    }
-}
-
-/// Which nodes stand at the token.
-struct Standing {
-    token: Token,
-    majority: usize,
-    there: std::collections::BTreeSet<usize>,
-    /// Asked for exactly the token.
-    asked: usize,
-    above: Vec<(usize, Token)>,
-    failed: Vec<(usize, StoreError)>,
-    refused: Option<RefusedReason>,
-}
-
-impl Standing {
-    fn new(inner: &Inner, token: Token) -> Self {
-        Self {
-            token,
-            majority: inner.majority,
-            there: Default::default(),
-            asked: 0,
-            above: Vec::new(),
-            failed: Vec::new(),
-            refused: None,
-        }
-    }
-
-    /// A node granted `token`; whether it must be asked again.
-    fn put(&mut self, i: usize, token: Token) -> bool {
-        if token == self.token {
-            self.there.insert(i);
-        } else if token > self.token {
-            self.above.push((i, token));
-        }
-        let again = token < self.token;
-        self.asked += usize::from(again);
-        again
-    }
-
-    /// The answer of a node that was asked for exactly the token.
-    fn answered(&mut self, i: usize, answer: Answer, exact: bool) {
-        self.asked -= 1;
-        match answer {
-            Ok(AcquireOutcome::Granted(granted)) if granted.token == self.token || !exact => {
-                self.there.insert(i);
-            }
-            Ok(outcome) => {
-                let said = words(&outcome).unwrap_or_else(|| "granted another token".into());
-                self.failed.push((i, StoreError::unavailable(said)));
-                if let AcquireOutcome::Refused(
-                    reason @ (RefusedReason::Abandoned | RefusedReason::Revoked),
-                ) = outcome
-                {
-                    self.refused = Some(reason);
-                }
-            }
-            Err(error) => self.failed.push((i, error)),
-        }
-    }
-
-    fn is_hopeless(&self, votes: &Votes) -> bool {
-        self.there.len() + self.asked + votes.awaited() < self.majority
-    }
-
-    /// The key slipped away between the rounds.
-    fn none(self, inner: &Inner) -> Result<AcquireOutcome, StoreError> {
-        let failed: Vec<_> = self.failed.iter().map(|(i, e)| (*i, e)).collect();
-        match self.refused {
-            // A fence, or an abandonment: this owner can have nothing any more.
-            Some(reason) => Ok(AcquireOutcome::Refused(reason)),
-            // Its grants stand on some nodes; the caller repeats or abandons.
-            None => Err(inner.no_majority("to agree on a token", &failed, true)),
-        }
+        let settled = give_back::all(inner, request, self.votes, self.first).await;
+        no.map(|outcome| (outcome, settled))
     }
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use futures_util::stream::StreamExt;
+use tokio::time::{Instant, timeout_at};
 
-use super::Inner;
 use super::background::{go_on, runtime};
 use super::fan_out::those_there;
+use super::{Inner, view};
 use crate::backend::{FenceWhen, check_fence};
 use crate::error::StoreError;
 use crate::key::Key;
@@ -36,10 +37,19 @@ pub(super) async fn fence(
     }
     let effect = !marks.is_empty() || !answers.is_empty();
     those_there(&mut answers, |_, answer| marks.extend(answer));
+    // The highest may be one node's alone.
+    let until = Instant::now() + view::TO_BE_SURE;
+    while marks.len() >= inner.majority
+        && view::is_mark_open(inner, marks.iter())
+        && let Ok(Some((_, answer))) = timeout_at(until, answers.next()).await
+    {
+        marks.extend(answer);
+    }
     // The slow ones may learn of it too.
     go_on(async move { while answers.next().await.is_some() {} });
-    match marks.iter().max() {
-        Some(mark) if marks.len() >= inner.majority => Ok(*mark),
+    let enough = marks.len() >= inner.majority;
+    match view::mark(marks.into_iter(), inner.spare()) {
+        Some(mark) if enough => Ok(mark),
         _ => {
             let failed: Vec<_> = failed.iter().map(|(i, e)| (*i, e)).collect();
             Err(inner.no_majority("fence", &failed, effect))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::fan_out::those_beside;
 use super::{Inner, view};
@@ -25,12 +25,9 @@ pub(super) fn list(
     let (inner, prefix) = (Arc::clone(inner), prefix.to_owned());
     stream::once(async move {
         match collect(&inner, &prefix).await {
-            Ok(keys) => {
-                let majority = inner.majority;
-                stream::iter(keys)
-                    .map(move |(key, states)| Ok(view::merge(majority, key, &states)))
-                    .left_stream()
-            }
+            Ok(keys) => stream::iter(keys)
+                .map(move |(key, states)| Ok(view::merge(&inner, key, &states)))
+                .left_stream(),
             Err(error) => stream::once(async { Err(error) }).right_stream(),
         }
     })
@@ -60,6 +57,22 @@ async fn collect(inner: &Inner, prefix: &str) -> Result<Keys, StoreError> {
         return Err(inner.no_majority("list", &failed, false));
     }
     those_beside(&mut answers, asked, |i, answer| take(&mut lists, i, answer)).await;
+    let until = Instant::now() + view::TO_BE_SURE;
+    while is_open(inner, &lists, answers.len())
+        && let Ok(Some((i, answer))) = timeout_at(until, answers.next()).await
+    {
+        take(&mut lists, i, answer);
+    }
+    Ok(by_key(lists))
+}
+
+/// Whether the lists still to come could show more of some key.
+fn is_open(inner: &Inner, lists: &[Vec<KeyState>], awaited: usize) -> bool {
+    let open = |states: &Vec<KeyState>| view::is_open(inner, states, awaited);
+    awaited > 0 && by_key(lists.to_vec()).values().any(open)
+}
+
+fn by_key(lists: Vec<Vec<KeyState>>) -> Keys {
     let nodes = lists.len();
     let mut keys = Keys::new();
     for state in lists.into_iter().flatten() {
@@ -75,5 +88,5 @@ async fn collect(inner: &Inner, prefix: &str) -> Result<Keys, StoreError> {
         };
         states.resize_with(states.len().max(nodes), free);
     }
-    Ok(keys)
+    keys
 }

@@ -14,8 +14,11 @@ use crate::error::StoreError;
 use crate::key::{Key, Label};
 use crate::token::Token;
 
-/// How long one more answer is waited for that would show who holds a key.
-const TO_BE_SURE: Duration = Duration::from_secs(1);
+/// How long one more answer is waited for that would show who holds a key, or
+/// which mark it has.
+pub(super) const TO_BE_SURE: Duration = Duration::from_secs(1);
+/// What grants of one lease differ by where all nodes have heard the same.
+const TOLERANCE: Duration = Duration::from_millis(10);
 
 pub(super) async fn inspect(inner: &Arc<Inner>, key: &Key) -> Result<KeyState, StoreError> {
     let asked = Instant::now();
@@ -39,23 +42,37 @@ pub(super) async fn inspect(inner: &Arc<Inner>, key: &Key) -> Result<KeyState, S
             take(&mut states, i, answer)
         })
         .await;
-        // A grant that not all of these show may still be a majority's.
+        // A grant that not all of these show may still be a majority's, one of
+        // these may not have heard of its renewal, and a mark may be one node's.
         let until = Instant::now() + TO_BE_SURE;
         while is_open(inner, &states, answers.len())
             && let Ok(Some((i, answer))) = tokio::time::timeout_at(until, answers.next()).await
         {
             take(&mut states, i, answer);
         }
-        return Ok(merge(inner.majority, key.clone(), &states));
+        return Ok(merge(inner, key.clone(), &states));
     }
     let failed: Vec<_> = failed.iter().map(|(i, e)| (*i, e)).collect();
     Err(inner.no_majority("inspect", &failed, false))
 }
 
-/// Whether the answers still to come could show a holder.
-fn is_open(inner: &Inner, states: &[KeyState], awaited: usize) -> bool {
-    let most = by_token(states).values().map(Vec::len).max().unwrap_or(0);
-    most > 0 && most < inner.majority && most + awaited >= inner.majority
+/// Whether the answers still to come could show a lower mark, a holder, or that it
+/// has the key for longer.
+pub(super) fn is_open(inner: &Inner, states: &[KeyState], awaited: usize) -> bool {
+    let marks = states.iter().map(|state| state.high_water);
+    if awaited > 0 && is_mark_open(inner, marks) {
+        return true;
+    }
+    let holders = by_token(states);
+    let Some(most) = holders.values().max_by_key(|same| same.len()) else {
+        return false;
+    };
+    if most.len() >= inner.majority {
+        let remaining = || most.iter().map(|holder| holder.remaining);
+        let longest = remaining().max().unwrap_or_default();
+        return longest - nth_greatest(remaining(), inner.majority) > TOLERANCE;
+    }
+    most.len() + awaited >= inner.majority
 }
 
 fn by_token(states: &[KeyState]) -> BTreeMap<Token, Vec<&Holder>> {
@@ -67,7 +84,12 @@ fn by_token(states: &[KeyState]) -> BTreeMap<Token, Vec<&Holder>> {
 }
 
 /// One state out of those of at least a majority of nodes.
-pub(super) fn merge(majority: usize, key: Key, states: &[KeyState]) -> KeyState {
+pub(super) fn merge(inner: &Inner, key: Key, states: &[KeyState]) -> KeyState {
+    merge_of(inner.majority, inner.spare(), key, states)
+}
+
+/// Where `spare` nodes may fail.
+fn merge_of(majority: usize, spare: usize, key: Key, states: &[KeyState]) -> KeyState {
     // Owners are not shown: a token that a majority has is one owner's.
     let holders = by_token(states);
     let agreed = holders.values().find(|same| same.len() >= majority);
@@ -88,10 +110,23 @@ pub(super) fn merge(majority: usize, key: Key, states: &[KeyState]) -> KeyState 
     let blocked = nth_greatest(blocks, in_the_way);
     KeyState {
         key,
-        high_water: states.iter().filter_map(|state| state.high_water).max(),
+        high_water: mark(states.iter().map(|state| state.high_water), spare).flatten(),
         blocked_for: (holder.is_none() && !blocked.is_zero()).then_some(blocked),
         holder,
     }
+}
+
+/// The mark of a key of which these nodes have these marks, where `spare` nodes
+/// may fail: no lower than any token handed out.
+///
+/// A majority has a mark at or above each such token; of the nodes that
+/// answered, all but `spare` belong to it at least. A higher mark is one of a
+/// request that less than a majority granted: once all have answered it does
+/// not show.
+pub(super) fn mark<T: Ord>(marks: impl Iterator<Item = T>, spare: usize) -> Option<T> {
+    let marks: Vec<T> = marks.collect();
+    let all_but_spare = marks.len().saturating_sub(spare).max(1);
+    nth(marks.into_iter(), all_but_spare)
 }
 
 fn label(same: &[&Holder]) -> Label {
@@ -100,12 +135,21 @@ fn label(same: &[&Holder]) -> Label {
     named.map(|holder| holder.label.clone()).unwrap_or_default()
 }
 
+/// Whether the answers still to come could show a lower mark.
+pub(super) fn is_mark_open<T: Ord>(inner: &Inner, marks: impl Iterator<Item = T> + Clone) -> bool {
+    mark(marks.clone(), inner.spare()) != nth(marks, inner.majority)
+}
+
 /// The `n`th greatest, from 1; zero when there are fewer.
 fn nth_greatest(all: impl Iterator<Item = Duration>, n: usize) -> Duration {
-    let mut all: Vec<Duration> = all.collect();
+    nth(all, n).unwrap_or_default()
+}
+
+/// The `n`th greatest, from 1.
+fn nth<T: Ord>(all: impl Iterator<Item = T>, n: usize) -> Option<T> {
+    let mut all: Vec<T> = all.collect();
     all.sort_unstable_by(|a, b| b.cmp(a));
-    let nth = n.checked_sub(1).and_then(|n| all.get(n));
-    nth.copied().unwrap_or_default()
+    all.into_iter().nth(n.checked_sub(1)?)
 }
 
 #[cfg(test)]
@@ -127,7 +171,7 @@ mod tests {
     }
 
     fn merged(states: &[KeyState]) -> (u64, Option<(u64, u64)>, Option<u64>) {
-        let merged = merge(2, Key::new("k").unwrap(), states);
+        let merged = merge_of(2, 1, Key::new("k").unwrap(), states);
         (
             merged.high_water.map_or(0, Token::get),
             merged
@@ -138,11 +182,11 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_shows_the_holder_and_the_highest_mark() {
+    fn a_majority_shows_the_holder_and_the_mark() {
         let held = |s| state(5, Some((5, s)), None);
         assert_eq!(
             merged(&[held(9), held(7), state(6, None, None)]),
-            (6, Some((5, 7)), None)
+            (5, Some((5, 7)), None)
         );
         assert_eq!(merged(&[held(9), state(6, None, None)]), (6, None, Some(9)));
         let free = state(6, None, None);
@@ -150,12 +194,24 @@ mod tests {
         let other = state(6, Some((6, 4)), None);
         assert_eq!(
             merged(&[held(9), other, state(1, None, None)]),
-            (6, None, Some(4))
+            (5, None, Some(4))
         );
         let blocked = state(8, None, Some(3));
         assert_eq!(
             merged(&[blocked.clone(), blocked.clone(), blocked]),
             (8, None, Some(3))
         );
+    }
+
+    #[test]
+    fn the_mark_is_no_lower_than_what_a_majority_may_have_granted() {
+        let of = |marks: &[u64], spare| mark(marks.iter().copied(), spare);
+        assert_eq!(of(&[], 1), None);
+        // One may have missed the token, and the third is not heard.
+        assert_eq!(of(&[5, 9], 1), Some(9));
+        assert_eq!(of(&[9, 5, 7], 1), Some(7));
+        assert_eq!(of(&[4, 3, 2, 1], 2), Some(3));
+        assert_eq!(of(&[5, 4, 3, 2, 1], 2), Some(3));
+        assert_eq!(of(&[7], 0), Some(7));
     }
 }

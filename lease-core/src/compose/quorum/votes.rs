@@ -8,9 +8,27 @@ use crate::backend::{AcquireOutcome, Granted, Holder, RefusedReason, TakenOver};
 use crate::error::StoreError;
 use crate::token::Token;
 
-/// One answer for each node; `None` while it is awaited.
+type Answer = Result<AcquireOutcome, StoreError>;
+
+/// What is known of each node.
 #[derive(Debug)]
-pub(super) struct Votes(Vec<Option<Result<AcquireOutcome, StoreError>>>);
+pub(super) struct Votes(Vec<Vote>);
+
+#[derive(Clone, Debug)]
+enum Vote {
+    Unasked,
+    Awaited,
+    Said(Answer),
+}
+
+impl Vote {
+    const fn said(&self) -> Option<&Answer> {
+        match self {
+            Self::Said(answer) => Some(answer),
+            _ => None,
+        }
+    }
+}
 
 /// What stands in the way of a majority.
 #[derive(Debug)]
@@ -22,12 +40,21 @@ pub(super) enum No {
 
 impl Votes {
     pub(super) fn new(nodes: usize) -> Self {
-        Self(vec![None; nodes])
+        Self(vec![Vote::Unasked; nodes])
     }
 
-    pub(super) fn put(&mut self, i: usize, answer: Result<AcquireOutcome, StoreError>) {
+    /// These nodes' answers are awaited from now on.
+    pub(super) fn ask(&mut self, nodes: &[usize]) {
+        for i in nodes {
+            if let Some(vote) = self.0.get_mut(*i) {
+                *vote = Vote::Awaited;
+            }
+        }
+    }
+
+    pub(super) fn put(&mut self, i: usize, answer: Answer) {
         if let Some(vote) = self.0.get_mut(i) {
-            *vote = Some(answer);
+            *vote = Vote::Said(answer);
         }
     }
 
@@ -42,7 +69,8 @@ impl Votes {
     /// The nodes whose answers are awaited.
     pub(super) fn silent(&self) -> impl Iterator<Item = usize> {
         let all = self.0.iter().enumerate();
-        all.filter(|(_, vote)| vote.is_none()).map(|(i, _)| i)
+        all.filter(|(_, vote)| matches!(vote, Vote::Awaited))
+            .map(|(i, _)| i)
     }
 
     pub(super) fn awaited(&self) -> usize {
@@ -66,21 +94,31 @@ impl Votes {
         }
     }
 
-    /// Whether a majority cannot be had any more.
-    pub(super) fn is_hopeless(&self, inner: &Inner) -> bool {
-        self.yes(inner) + self.awaited() < inner.majority
+    /// Whether the nodes asked so far cannot make a majority any more.
+    ///
+    /// Where somebody holds the key already on one of them, the others will most
+    /// likely say the same: then nobody else need be asked.
+    pub(super) fn needs_more(&self, inner: &Inner) -> bool {
+        let awaited = self.awaited();
+        let is_held = self.held().next().is_some();
+        self.yes(inner) + awaited < inner.majority && (awaited == 0 || !is_held)
     }
 
-    /// The token that the nodes must agree on: one that a majority has already,
-    /// or else the largest. (A majority at one token may be an earlier attempt of
-    /// this owner; what was agreed once stays.)
-    pub(super) fn token(&self, majority: usize) -> Option<Token> {
+    /// Whether a majority cannot be had any more, whoever is asked.
+    pub(super) fn is_hopeless(&self, inner: &Inner) -> bool {
+        let unasked = self.0.iter().filter(|v| matches!(v, Vote::Unasked)).count();
+        self.yes(inner) + self.awaited() + unasked < inner.majority
+    }
+
+    /// The token that a majority has already. It may be of an earlier attempt of
+    /// this owner: what was agreed once stays.
+    pub(super) fn agreed(&self, majority: usize) -> Option<Token> {
         let mut counts = BTreeMap::<Token, usize>::new();
         for (_, granted) in self.granted() {
             *counts.entry(granted.token).or_default() += 1;
         }
         let agreed = counts.iter().find(|(_, count)| **count >= majority);
-        agreed.or(counts.last_key_value()).map(|(token, _)| *token)
+        agreed.map(|(token, _)| *token)
     }
 
     /// Whose grant ended before this one. What less than a majority had never
@@ -133,22 +171,26 @@ impl Votes {
     }
 
     /// Whether several asked at once and none of them got a majority.
+    ///
+    /// Nodes whose marks are equal name the same next token, whoever asks: where
+    /// one of them granted that to this owner, it tells of no majority elsewhere.
     pub(super) fn is_split(&self, inner: &Inner) -> bool {
-        let most = self.holders().values().map(Vec::len).max().unwrap_or(0);
-        self.granted().count() > 0
-            && most > 0
-            && most < inner.majority
-            && self.failed().count() == 0
+        let holders = self.holders();
+        let most = holders.iter().max_by_key(|(_, same)| same.len());
+        most.is_some_and(|(token, same)| {
+            let granted_too = || self.granted().any(|(_, granted)| granted.token == *token);
+            same.len() < inner.majority || granted_too()
+        }) && self.failed().count() == 0
     }
 
     fn outcomes(&self) -> impl Iterator<Item = (usize, &AcquireOutcome)> {
         let all = self.0.iter().enumerate();
-        all.filter_map(|(i, vote)| Some((i, vote.as_ref()?.as_ref().ok()?)))
+        all.filter_map(|(i, vote)| Some((i, vote.said()?.as_ref().ok()?)))
     }
 
     fn failed(&self) -> impl Iterator<Item = (usize, &StoreError)> {
         let all = self.0.iter().enumerate();
-        all.filter_map(|(i, vote)| Some((i, vote.as_ref()?.as_ref().err()?)))
+        all.filter_map(|(i, vote)| Some((i, vote.said()?.as_ref().err()?)))
     }
 
     fn held(&self) -> impl Iterator<Item = &Holder> {

@@ -39,6 +39,8 @@ pub(crate) struct Seen {
     pub(crate) renewed: bool,
     /// It does not have the grant, and no heal was sent yet.
     pub(crate) lost: bool,
+    /// Not asked in the first round.
+    pub(crate) aside: bool,
 }
 
 impl Client {
@@ -75,12 +77,16 @@ pub(crate) fn majority(rules: Rules) -> usize {
     }
 }
 
-/// The token that a majority has already, or else the largest.
-pub(crate) fn token(votes: &[u8]) -> u8 {
+/// The token that a majority has already.
+pub(crate) fn agreed(votes: &[u8]) -> Option<u8> {
     let same = |token: u8| votes.iter().filter(|t| **t == token).count();
-    let agreed = votes
-        .iter()
-        .copied()
-        .find(|t| *t > 0 && same(*t) >= MAJORITY);
-    agreed.or(votes.iter().copied().max()).unwrap_or(0)
+    let mut all = votes.iter().copied();
+    all.find(|t| *t > 0 && same(*t) >= MAJORITY)
+}
+
+/// That token, or else the largest.
+pub(crate) fn token(votes: &[u8]) -> u8 {
+    agreed(votes)
+        .or(votes.iter().copied().max())
+        .unwrap_or_default()
 }

@@ -2,17 +2,22 @@
 //! nodes, two or three acquisitions, requests and replies that are reordered and
 //! lost, one fence, one node that restarts empty.
 //!
+//! The token of the second round is any from the largest granted upwards, and a
+//! node may be asked for that token only.
+//!
 //! Time is a common tick; a grant lasts two of them. A message that is never
 //! delivered is lost; each is delivered once at most.
 
 mod client;
 mod node;
+mod replies;
 mod runs;
+mod steps;
 
 use stateright::{Model, Property};
 
-use client::{Client, Phase, Seen, majority};
-use node::{Answer, Node, Rule, TTL};
+use client::{Client, Phase, Seen};
+use node::{Answer, Node, TTL};
 
 const NODES: usize = 3;
 const MAJORITY: usize = 2;
@@ -60,6 +65,10 @@ pub(crate) struct Bounds {
     releases: bool,
     /// A reply is delivered on its own, not at once or never.
     late_replies: bool,
+    /// How far above the largest token granted the agreed one may be.
+    slack: u8,
+    /// A client may leave one node out of its first round.
+    aside: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -124,10 +133,14 @@ pub(crate) struct State {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     Tick,
-    Start(usize),
-    Decide(usize),
+    /// Perhaps without one node.
+    Start(usize, Option<usize>),
+    /// Asks that node, too.
+    Hedge(usize),
+    /// At a token so far above the largest.
+    Decide(usize, u8),
     GiveUp(usize),
-    Retry(usize),
+    Retry(usize, Option<usize>),
     Renew(usize),
     Release(usize),
     Fence,
@@ -152,6 +165,12 @@ impl Quorum {
     fn retries(&self, c: usize) -> u8 {
         let is_last = c + 1 == self.bounds.clients;
         self.bounds.retries * u8::from(is_last)
+    }
+
+    /// Which node a first round leaves out.
+    fn rounds(&self) -> impl Iterator<Item = Option<usize>> {
+        let aside = if self.bounds.aside { NODES } else { 0 };
+        std::iter::once(None).chain((0..aside).map(Some))
     }
 }
 
@@ -192,17 +211,21 @@ impl Model for Quorum {
                 // Clients are alike: they start in order.
                 Phase::Idle if !idle => {
                     idle = true;
-                    steps.push(Step::Start(c));
+                    steps.extend(self.rounds().map(|aside| Step::Start(c, aside)));
                 }
                 Phase::First | Phase::Second => {
                     if state.may_decide(c, self.rules) {
-                        steps.push(Step::Decide(c));
+                        let slack = state.slack(c, self);
+                        steps.extend((0..=slack).map(|by| Step::Decide(c, by)));
+                    }
+                    if client.phase == Phase::First && state.count(c, |seen| seen.aside) > 0 {
+                        steps.push(Step::Hedge(c));
                     }
                     if self.bounds.releases {
                         steps.push(Step::GiveUp(c));
                     }
                     if client.attempt < self.retries(c) {
-                        steps.push(Step::Retry(c));
+                        steps.extend(self.rounds().map(|aside| Step::Retry(c, aside)));
                     }
                 }
                 Phase::Held if client.believes(state.now) => {
@@ -236,8 +259,9 @@ impl Model for Quorum {
         let mut state = last.clone();
         match step {
             Step::Tick => state.tick(),
-            Step::Start(c) | Step::Retry(c) => state.start(c),
-            Step::Decide(c) => state.decide(c, self),
+            Step::Start(c, aside) | Step::Retry(c, aside) => state.start(c, aside),
+            Step::Hedge(c) => state.hedge(c),
+            Step::Decide(c, by) => state.decide(c, by, self),
             Step::GiveUp(c) => state.give_up(c, self),
             Step::Renew(c) => {
                 let client = &mut state.clients[c];
@@ -304,265 +328,5 @@ impl Place {
             word,
             reply: None,
         });
-    }
-}
-
-impl State {
-    fn tick(&mut self) {
-        self.now += 1;
-        for place in &mut self.places {
-            place.node.tick(self.now);
-        }
-        for c in 0..self.clients.len() {
-            let client = &self.clients[c];
-            if client.phase == Phase::Held && !client.believes(self.now) {
-                self.end(c);
-            }
-        }
-    }
-
-    /// It is over for good; nobody waits for replies. What it has sent arrives
-    /// all the same, but for a renewal: that could only keep others out.
-    fn end(&mut self, c: usize) {
-        self.clients[c] = Client::new(Phase::Done);
-        for place in &mut self.places {
-            place.seen[c] = Seen::default();
-            place.network.retain(|message| {
-                let is_renewal = matches!(message.word, Word::Renew { .. });
-                usize::from(message.client) != c || message.reply.is_none() && !is_renewal
-            });
-        }
-    }
-
-    fn send_all(&mut self, client: u8, word: Word) {
-        for place in &mut self.places {
-            place.ask(client, word);
-        }
-    }
-
-    fn votes(&self, c: usize) -> Vec<u8> {
-        self.places.iter().map(|place| place.seen[c].vote).collect()
-    }
-
-    fn count(&self, c: usize, wanted: fn(&Seen) -> bool) -> usize {
-        self.places
-            .iter()
-            .filter(|place| wanted(&place.seen[c]))
-            .count()
-    }
-
-    fn may_decide(&self, c: usize, rules: Rules) -> bool {
-        let granted = self.count(c, |seen| seen.vote > 0);
-        self.clients[c].phase == Phase::First && granted >= majority(rules)
-    }
-
-    fn start(&mut self, c: usize) {
-        let (now, floor) = (self.now, self.floor);
-        let client = &mut self.clients[c];
-        let attempt = match client.phase {
-            Phase::Idle => 0,
-            _ => client.attempt + 1,
-        };
-        *client = Client {
-            attempt,
-            sent: now,
-            floor,
-            ..Client::new(Phase::First)
-        };
-        for place in &mut self.places {
-            place.seen[c] = Seen::default();
-            place
-                .network
-                .retain(|m| usize::from(m.client) != c || m.reply.is_none());
-        }
-        self.send_all(c as u8, Word::Acquire { attempt });
-    }
-
-    fn decide(&mut self, c: usize, model: &Quorum) {
-        let token = client::token(&self.votes(c));
-        let client = &mut self.clients[c];
-        if !model.rules.deadline {
-            client.sent = self.now;
-        }
-        client.phase = Phase::Second;
-        client.token = token;
-        let attempt = client.attempt;
-        for place in &mut self.places {
-            let vote = place.seen[c].vote;
-            if vote == token || vote > 0 && !model.rules.second_round {
-                place.seen[c].there = true;
-            } else if vote > 0 && vote < token {
-                place.ask(c as u8, Word::Exactly { attempt, token });
-            }
-        }
-        self.hand_out(c, model);
-    }
-
-    fn hand_out(&mut self, c: usize, model: &Quorum) {
-        let there = self.count(c, |seen| seen.there);
-        let client = &mut self.clients[c];
-        if client.phase != Phase::Second || there < majority(model.rules) {
-            return;
-        }
-        client.deadline = client.sent + TTL;
-        if self.now >= client.deadline {
-            self.end(c);
-            return;
-        }
-        client.phase = Phase::Held;
-        let (token, floor) = (client.token, client.floor);
-        for place in &mut self.places {
-            // One that stands above it has no part in it.
-            let vote = std::mem::take(&mut place.seen[c]).vote;
-            if vote > token {
-                place.ask(c as u8, Word::Release { token: vote });
-            }
-        }
-        if token <= self.highest {
-            self.broken = Some("tokens do not rise");
-        } else if token <= floor {
-            self.broken = Some("a fence does not hold");
-        }
-        self.highest = token;
-    }
-
-    /// Gives back what it knows of. The same owner may ask again only with that
-    /// rule left out.
-    fn give_up(&mut self, c: usize, model: &Quorum) {
-        for place in &mut self.places {
-            let vote = place.seen[c].vote;
-            if vote > 0 {
-                place.ask(c as u8, Word::Release { token: vote });
-            }
-        }
-        if model.rules.settled || self.clients[c].attempt >= model.retries(c) {
-            self.end(c);
-        } else {
-            self.start(c);
-        }
-    }
-
-    fn deliver(&mut self, n: usize, message: Message, heard: bool, model: &Quorum) {
-        let now = self.now;
-        let place = &mut self.places[n];
-        if let Ok(at) = place.network.binary_search(&message) {
-            place.network.remove(at);
-        }
-        if let Some(answer) = message.reply {
-            self.reply(n, message, answer, model);
-            return;
-        }
-        let (owner, node) = (message.client, &mut place.node);
-        let heal = |token| match model.rules.exact {
-            true => Rule::Exactly(token),
-            false => Rule::Next,
-        };
-        let has = |has| if has { Answer::Granted(0) } else { Answer::No };
-        let mut acquire = |rule| node.acquire(owner, rule, now, model.bounds.clocks);
-        let answer = match message.word {
-            Word::Acquire { .. } => acquire(Rule::Next),
-            Word::Exactly { token, .. } => acquire(Rule::Exactly(token)),
-            Word::Heal { token } => acquire(heal(token)),
-            Word::Renew { token } => has(node.renew(owner, token, now)),
-            Word::Release { token } => {
-                node.release(owner, token);
-                return;
-            }
-            Word::Abandon => {
-                node.abandon(owner);
-                return;
-            }
-            Word::Fence { at_least } => {
-                node.fence(at_least);
-                Answer::Granted(0)
-            }
-        };
-        let waiting = self.clients.get(usize::from(owner));
-        if !heard || waiting.is_some_and(|client| client.phase == Phase::Done) {
-            return;
-        }
-        if model.bounds.late_replies {
-            let reply = Some(answer);
-            place.send(Message { reply, ..message });
-        } else {
-            self.reply(n, message, answer, model);
-        }
-    }
-
-    fn reply(&mut self, n: usize, message: Message, answer: Answer, model: &Quorum) {
-        if message.client == OPERATOR {
-            self.places[n].fenced = true;
-            let done = self.places.iter().filter(|place| place.fenced).count();
-            if done >= majority(model.rules) {
-                self.floor = self.fencing;
-            }
-            return;
-        }
-        let c = usize::from(message.client);
-        let (client, place) = (&self.clients[c], &mut self.places[n]);
-        let (token, phase) = (client.token, client.phase);
-        let granted = match answer {
-            Answer::Granted(token) => token,
-            Answer::No => 0,
-        };
-        match (message.word, phase) {
-            (Word::Acquire { attempt }, _) if attempt == client.attempt && granted > 0 => {
-                match phase {
-                    Phase::Second | Phase::Held if granted < token => {
-                        place.ask(c as u8, Word::Exactly { attempt, token });
-                    }
-                    Phase::Held if granted > token => {
-                        place.ask(c as u8, Word::Release { token: granted });
-                    }
-                    Phase::First | Phase::Second => {
-                        place.seen[c].vote = granted;
-                        place.seen[c].there |= phase == Phase::Second && granted == token;
-                        self.hand_out(c, model);
-                    }
-                    _ => {}
-                }
-            }
-            (Word::Exactly { attempt, .. }, Phase::Second) if attempt == client.attempt => {
-                place.seen[c].there |= granted == token || granted > 0 && !model.rules.exact;
-                self.hand_out(c, model);
-            }
-            (Word::Renew { .. }, Phase::Held) => {
-                place.seen[c].renewed |= answer != Answer::No;
-                place.seen[c].lost |= answer == Answer::No;
-                self.renewed(c, model);
-            }
-            (Word::Heal { .. }, Phase::Held) => {
-                let exactly = granted == token || !model.rules.exact;
-                place.seen[c].renewed |= granted > 0 && exactly;
-                self.renewed(c, model);
-            }
-            _ => {}
-        }
-    }
-
-    fn renewed(&mut self, c: usize, model: &Quorum) {
-        let renewed = self.count(c, |seen| seen.renewed);
-        let client = &mut self.clients[c];
-        let token = client.token;
-        if renewed >= majority(model.rules) {
-            client.confirm(self.now);
-            if token < client.renewal_floor {
-                self.broken = Some("a renewal counts after a fence");
-            }
-        }
-        if renewed > 0 {
-            for place in &mut self.places {
-                if std::mem::take(&mut place.seen[c].lost) {
-                    place.ask(c as u8, Word::Heal { token });
-                }
-            }
-        }
-    }
-
-    fn check(&mut self) {
-        let believe = self.clients.iter().filter(|c| c.believes(self.now)).count();
-        if believe > 1 && self.broken.is_none() {
-            self.broken = Some("two holders");
-        }
     }
 }

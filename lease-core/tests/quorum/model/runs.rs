@@ -24,6 +24,8 @@ const BASE: Bounds = Bounds {
     retries: 0,
     releases: false,
     late_replies: false,
+    slack: 0,
+    aside: false,
 };
 
 fn explore(name: &str, rules: Rules, bounds: Bounds) -> Option<(String, Vec<Step>)> {
@@ -71,6 +73,13 @@ fn fails(name: &str, bounds: Bounds, leave_out: fn(&mut Rules), expected: &[&str
     holds(name, bounds);
 }
 
+/// Any token from the largest upwards, and a node that is asked for it only.
+const UNEVEN: Bounds = Bounds {
+    slack: 1,
+    aside: true,
+    ..BASE
+};
+
 const TWO: &str = "two holders";
 const TOKENS: &str = "tokens do not rise";
 
@@ -105,6 +114,45 @@ fn the_rounds_hold() {
 }
 
 #[test]
+fn the_rounds_hold_ahead_of_the_largest_token_and_with_a_node_left_aside() {
+    let (releases, retries, clocks, restarts, late_replies) = (true, 1, true, 1, true);
+    let horizon = 2;
+    holds("uneven", Bounds { horizon, ..UNEVEN });
+    holds(
+        "uneven, clocks",
+        Bounds {
+            clocks,
+            horizon,
+            ..UNEVEN
+        },
+    );
+    let now = Bounds {
+        horizon: 0,
+        ..UNEVEN
+    };
+    holds("uneven, releases", Bounds { releases, ..now });
+    holds("uneven, retries", Bounds { retries, ..now });
+    let horizon = 1;
+    holds(
+        "uneven, restart",
+        Bounds {
+            restarts,
+            clocks,
+            horizon,
+            ..UNEVEN
+        },
+    );
+    holds(
+        "uneven, late replies",
+        Bounds {
+            late_replies,
+            horizon,
+            ..UNEVEN
+        },
+    );
+}
+
+#[test]
 fn without_the_second_round_two_get_one_token() {
     let (clients, releases, horizon) = (3, true, 0);
     let bounds = Bounds {
@@ -123,12 +171,19 @@ fn without_the_second_round_two_get_one_token() {
 
 #[test]
 fn a_deadline_from_the_second_round_makes_two_holders() {
-    fails("deadline", BASE, |r| r.deadline = false, &[TWO]);
+    let bounds = Bounds {
+        horizon: 2,
+        ..UNEVEN
+    };
+    fails("deadline", bounds, |r| r.deadline = false, &[TWO]);
 }
 
 #[test]
 fn half_of_the_nodes_are_no_majority() {
-    let bounds = Bounds { horizon: 0, ..BASE };
+    let bounds = Bounds {
+        horizon: 0,
+        ..UNEVEN
+    };
     fails("majority", bounds, |r| r.majority = false, &[TWO, TOKENS]);
 }
 
@@ -139,7 +194,7 @@ fn a_node_that_grants_at_once_after_an_empty_start_makes_two_holders() {
         restarts,
         clocks,
         horizon,
-        ..BASE
+        ..UNEVEN
     };
     fails(
         "quarantine",
@@ -165,7 +220,7 @@ fn a_heal_with_any_token_undoes_a_fence() {
         renewals,
         fences,
         horizon,
-        ..BASE
+        ..UNEVEN
     };
     fails(
         "exact",
@@ -196,6 +251,7 @@ fn further() {
     }
     let (renewals, releases, fences, restarts, clocks) = (true, true, 1, 1, true);
     let late_replies = true;
+    uneven_further();
     holds("clocks", Bounds { clocks, ..BASE });
     holds(
         "restart",
@@ -244,4 +300,21 @@ fn further() {
             ..BASE
         },
     );
+}
+
+fn uneven_further() {
+    let (releases, late_replies) = (true, true);
+    holds("uneven", UNEVEN);
+    let bounds = Bounds {
+        releases,
+        horizon: 1,
+        ..UNEVEN
+    };
+    holds("uneven, releases", bounds);
+    let bounds = Bounds {
+        late_replies,
+        horizon: 0,
+        ..bounds
+    };
+    holds("uneven, late", bounds);
 }

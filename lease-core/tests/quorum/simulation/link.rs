@@ -37,7 +37,7 @@ impl Link {
         let kind = if trouble { 1 + dice.below(4) } else { 0 };
         let delay = || {
             let slow = server.is_slow() && !healed;
-            let usual = Duration::from_micros(100 + dice.below(2_000));
+            let usual = Duration::from_micros(100 + dice.below(2_000)) * server.slower();
             if slow { dice.ms(50, 900) } else { usual }
         };
         let (there, mut back) = (delay(), delay());

@@ -6,6 +6,7 @@
 mod history;
 mod link;
 mod server;
+mod slow;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,6 +38,16 @@ struct World {
 
 /// What one seed came to: violations, leases, writes.
 fn run(seed: u64, rules: Rules) -> (Vec<String>, usize, usize) {
+    let nodes = if seed.is_multiple_of(3) { 5 } else { 3 };
+    in_a_world(seed, nodes, rules, |world| async move { world.run().await })
+}
+
+fn in_a_world<F: Future<Output = ()>>(
+    seed: u64,
+    nodes: usize,
+    rules: Rules,
+    story: impl FnOnce(Arc<World>) -> F,
+) -> (Vec<String>, usize, usize) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -45,7 +56,6 @@ fn run(seed: u64, rules: Rules) -> (Vec<String>, usize, usize) {
     runtime.block_on(async {
         let dice = Dice::new(seed);
         let clock = Arc::new(TrueClock(Instant::now()));
-        let nodes = if seed.is_multiple_of(3) { 5 } else { 3 };
         let servers = (0..nodes).map(|_| Arc::new(Server::new(Arc::clone(&clock) as _, &dice)));
         let world = Arc::new(World {
             servers: servers.collect(),
@@ -56,14 +66,13 @@ fn run(seed: u64, rules: Rules) -> (Vec<String>, usize, usize) {
             clock,
             rules,
         });
-        world.run().await;
+        story(Arc::clone(&world)).await;
         world.history.take()
     })
 }
 
 impl World {
-    fn quorum(&self) -> Arc<Quorum> {
-        let trouble = self.dice.below(25);
+    fn quorum(&self, trouble: u64) -> Arc<Quorum> {
         let links = self.servers.iter().enumerate().map(|(i, server)| {
             let link: Arc<dyn LeaseBackend> = Arc::new(Link {
                 server: Arc::clone(server),
@@ -77,8 +86,17 @@ impl World {
         Arc::new(Quorum::broken(links, self.rules.quorum, seed).unwrap())
     }
 
+    /// One whose network loses nothing.
+    fn calm_client(&self) -> Leases {
+        self.client_of(self.quorum(0))
+    }
+
     fn client(&self) -> Leases {
-        Leases::builder(self.quorum())
+        self.client_of(self.quorum(self.dice.below(25)))
+    }
+
+    fn client_of(&self, quorum: Arc<Quorum>) -> Leases {
+        Leases::builder(quorum)
             .clock(Arc::clone(&self.clock) as _)
             .seed(self.dice.below(u64::MAX))
             .build()
@@ -148,7 +166,7 @@ async fn worker(world: Arc<World>, leases: Leases) {
 
 /// Cuts the holder off now and then.
 async fn operator(world: Arc<World>) {
-    let quorum = world.quorum();
+    let quorum = world.quorum(world.dice.below(25));
     for _ in 0..2 {
         tokio::time::sleep(world.dice.ms(500, 8_000)).await;
         let fence = async {

@@ -1,5 +1,6 @@
 //! One node: a store that goes away, comes back empty, and keeps its quarantine.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub(super) struct Server {
     /// When its clock started after the epoch: clocks differ.
     epoch: Duration,
     state: Mutex<State>,
+    /// How many times as long as the others it always takes.
+    slower: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -73,7 +76,16 @@ impl Server {
             }),
             clock,
             epoch,
+            slower: AtomicU32::new(1),
         }
+    }
+
+    pub(super) fn be_slower(&self, times: u32) {
+        self.slower.store(times, Ordering::Relaxed);
+    }
+
+    pub(super) fn slower(&self) -> u32 {
+        self.slower.load(Ordering::Relaxed)
     }
 
     pub(super) fn store(&self) -> MemoryStore {

@@ -1,0 +1,162 @@
+//! The second round: a majority at exactly one token.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::StreamExt;
+use tokio::time::sleep;
+
+use super::standing::{Apart, Standing};
+use super::{Round, send, slack};
+use crate::backend::{AcquireOutcome, AcquireRequest, Granted};
+use crate::compose::quorum::background::go_on;
+use crate::compose::quorum::fan_out::those_there;
+use crate::compose::quorum::{Inner, give_back};
+use crate::error::StoreError;
+use crate::token::{Token, TokenRule};
+
+/// How long a node has on which somebody else's grant is in the way: the release
+/// of that may just be on its way there. Four times as long each time.
+const FREED_WITHIN: Duration = Duration::from_millis(20);
+const LAST_FREED_WITHIN: Duration = Duration::from_millis(320);
+
+impl Round {
+    /// Brings a majority to one token and hands it out. The nodes that are slower
+    /// are brought to it in the background.
+    pub(super) async fn agree(mut self) -> Result<AcquireOutcome, Apart> {
+        let inner = Arc::clone(&self.inner);
+        // Granted by nobody at all is possible only with a rule left out.
+        let Some(token) = self.token() else {
+            return Err(Apart {
+                error: StoreError::unknown_outcome("no node named a token"),
+                overtaken: false,
+            });
+        };
+        let exactly = Arc::new(AcquireRequest {
+            rule: TokenRule::Exactly(token),
+            ..(*self.request).clone()
+        });
+        let mut standing = Standing::new(&inner, token);
+        for (i, granted) in self.votes.granted() {
+            if standing.put(i, granted.token) && inner.rules.second_round {
+                self.second.extend(inner.ask([i], send(&exactly)));
+            }
+        }
+        // Those that have named no token cannot have named a higher one.
+        let later = std::mem::take(&mut self.later);
+        standing.asked += later.len();
+        self.second.extend(inner.ask(later, send(&exactly)));
+        if !inner.rules.quarantine {
+            let quarantined = self.votes.quarantined().map(|(i, _)| i);
+            standing.there.extend(quarantined);
+        }
+        while inner.rules.second_round && standing.there.len() < inner.majority {
+            tokio::select! {
+                biased;
+                Some((i, answer)) = self.second.next() => {
+                    standing.answered(i, answer, inner.rules.exact);
+                }
+                Some((i, answer)) = self.first.next() => {
+                    if let Ok(AcquireOutcome::Granted(granted)) = &answer {
+                        if standing.put(i, granted.token) {
+                            self.second.extend(inner.ask([i], send(&exactly)));
+                        }
+                        came_late(&inner, i, granted.token, token);
+                    }
+                    self.votes.put(i, answer);
+                }
+                else => return standing.none(&inner),
+            }
+            if standing.is_hopeless(&self.votes) {
+                return standing.none(&inner);
+            }
+        }
+        // This sends what was not sent yet, too.
+        those_there(&mut self.second, |i, answer| {
+            standing.answered(i, answer, inner.rules.exact);
+        });
+        let taken_over = self.votes.taken_over(&inner);
+        self.finish(standing, exactly);
+        Ok(AcquireOutcome::Granted(Granted { token, taken_over }))
+    }
+
+    /// The token to agree on: the one that a majority has, or one above all that
+    /// were granted.
+    fn token(&self) -> Option<Token> {
+        if let TokenRule::Exactly(token) = self.request.rule {
+            return Some(token);
+        }
+        let agreed = self.votes.agreed(self.inner.majority);
+        let tokens = || self.votes.granted().map(|(_, granted)| granted.token);
+        let (least, largest) = (tokens().min()?, tokens().max()?);
+        if agreed.is_some() || !self.inner.rules.second_round {
+            return Some(agreed.unwrap_or(largest));
+        }
+        let (elapsed, key) = (self.asked.elapsed(), &self.request.key);
+        let granted = slack::Granted { least, largest };
+        Some(self.inner.slack.above(granted, elapsed, key))
+    }
+
+    /// Lets the slow ones end: each is brought to the token, or freed when it
+    /// stands above it and can have no part in this lease.
+    fn finish(self, standing: Standing, exactly: Arc<AcquireRequest>) {
+        let Self {
+            inner,
+            mut first,
+            mut second,
+            ..
+        } = self;
+        let token = standing.token;
+        let (mut above, mut held) = (standing.above, standing.held);
+        if first.is_empty() && second.is_empty() && above.is_empty() && held.is_empty() {
+            return;
+        }
+        go_on(async move {
+            let mut pause = FREED_WITHIN;
+            loop {
+                for (i, higher) in above.drain(..) {
+                    give_back::release_on(&inner, i, &exactly, higher).await;
+                }
+                if pause <= LAST_FREED_WITHIN && !held.is_empty() {
+                    let again = send(&exactly);
+                    second.extend(inner.ask(held.drain(..), |node| {
+                        let answer = again(node);
+                        async move {
+                            sleep(pause).await;
+                            answer.await
+                        }
+                    }));
+                    pause *= 4;
+                }
+                tokio::select! {
+                    Some((i, answer)) = first.next() => {
+                        let Ok(AcquireOutcome::Granted(granted)) = answer else {
+                            continue;
+                        };
+                        if granted.token < token {
+                            second.extend(inner.ask([i], send(&exactly)));
+                        } else if granted.token > token {
+                            above.push((i, granted.token));
+                        }
+                        came_late(&inner, i, granted.token, token);
+                    }
+                    Some((i, answer)) = second.next() => {
+                        if matches!(answer, Ok(AcquireOutcome::Held(_))) {
+                            held.push(i);
+                        }
+                    }
+                    else => return,
+                }
+            }
+        });
+    }
+}
+
+/// A node named a token after the others had agreed on one.
+fn came_late(inner: &Inner, i: usize, named: Token, agreed: Token) {
+    if named > agreed
+        && let Some(node) = inner.nodes.get(i)
+    {
+        node.pace.is_ahead();
+    }
+}
