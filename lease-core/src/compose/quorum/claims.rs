@@ -14,6 +14,9 @@ use crate::guarantees::{
 use crate::retry::ATTEMPT_LIMIT;
 use crate::ttl::Ttl;
 
+/// Twice what one client lets tokens run ahead by at most.
+const CAUGHT_UP: Duration = Duration::from_secs(10);
+
 pub(super) fn guarantees(nodes: &[Arc<Node>], majority: usize) -> Result<Guarantees, InvalidInput> {
     let all: Vec<Guarantees> = nodes.iter().map(|n| n.backend.guarantees()).collect();
     let mut kinds: Vec<&str> = all.iter().map(|g| &*g.store).collect();
@@ -22,10 +25,11 @@ pub(super) fn guarantees(nodes: &[Arc<Node>], majority: usize) -> Result<Guarant
     let name = format!("quorum of {} ({})", nodes.len(), kinds.join(", "));
     let listing = all.iter().filter(|g| g.listing).count() >= majority;
     let key_bytes = all.iter().map(|g| g.max_key_bytes).min();
+    let (exclusion, ttl) = (common(&all, |g| g.exclusion_survives), ttl(&all)?);
     Ok(Guarantees::new(name)
-        .exclusion(reach(&all), common(&all, |g| g.exclusion_survives))
-        .tokens_survive(common(&all, |g| g.tokens_survive))
-        .ttl(ttl(&all)?)
+        .exclusion(reach(&all), exclusion)
+        .tokens_survive(tokens(&all, exclusion, ttl))
+        .ttl(ttl)
         .expiry(expiry(&all))
         .wake_ups(wake_ups(&all, majority))
         .crash_release(crash_release(&all))
@@ -56,6 +60,17 @@ fn common(all: &[Guarantees], of: fn(&Guarantees) -> Survives) -> Survives {
         failover: every(|s| s.failover),
         clock_step: every(|s| s.clock_step),
     }
+}
+
+/// Tokens are ahead of the nodes' clocks: where all data may be lost they go on
+/// rising only if nothing is granted until the clocks have caught up. A
+/// quarantine sees to that, and it is as long as the longest TTL.
+fn tokens(all: &[Guarantees], exclusion: Survives, ttl: TtlRange) -> Survives {
+    let mut tokens = common(all, |g| g.tokens_survive);
+    let caught_up = exclusion.data_loss && ttl.max >= CAUGHT_UP;
+    // One node alone names the token itself.
+    tokens.data_loss &= caught_up || all.len() == 1;
+    tokens
 }
 
 fn ttl(all: &[Guarantees]) -> Result<TtlRange, InvalidInput> {
@@ -197,4 +212,42 @@ fn forgets(node: &Node) -> Option<Finding> {
         )
         .advice("switch its quarantine on, with the longest TTL that clients ask for"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(max_ttl: Duration, quarantine: bool) -> Guarantees {
+        let exclusion = match quarantine {
+            true => Survives::NOTHING.restart().data_loss(),
+            false => Survives::NOTHING,
+        };
+        Guarantees::new("node")
+            .exclusion(Exclusion::SinglePrimary, exclusion)
+            .tokens_survive(Survives::NOTHING.restart().data_loss())
+            .ttl(TtlRange::new(
+                Ttl::MIN,
+                Ttl::new(max_ttl).unwrap(),
+                Duration::ZERO,
+            ))
+    }
+
+    fn survives(nodes: &[Guarantees]) -> Survives {
+        let exclusion = common(nodes, |g| g.exclusion_survives);
+        tokens(nodes, exclusion, ttl(nodes).unwrap())
+    }
+
+    #[test]
+    fn tokens_that_are_ahead_survive_a_loss_of_all_data_only_by_a_long_quarantine() {
+        let [long, short] = [CAUGHT_UP, CAUGHT_UP / 2].map(|max| node(max, true));
+        let none = node(Duration::from_secs(60), false);
+        let three = |one: &Guarantees| survives(&[long.clone(), long.clone(), one.clone()]);
+        assert!(three(&long).data_loss);
+        for weak in [short, none] {
+            assert!(!three(&weak).data_loss && three(&weak).restart);
+            // Its own tokens are what is handed out.
+            assert!(survives(&[weak]).data_loss);
+        }
+    }
 }
