@@ -56,7 +56,7 @@ pub(crate) struct Figure {
     cpu_us: Vec<f64>,
 }
 
-fn median(figures: &[f64]) -> f64 {
+pub(crate) fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted[sorted.len() / 2]

@@ -1,10 +1,12 @@
 //! What a lease on Redis costs: the floor is the same driver's bare EVALSHA.
 //! All in one run, on one server, in interleaved rounds; the ratios are what
-//! counts. Run with `cargo bench -p lease-redis`.
+//! counts. Run with `cargo bench -p lease-redis`; `-- quorum` is about a quorum of
+//! three servers alone.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod contest;
 mod contestants;
+mod quorum;
 
 use std::time::Duration;
 
@@ -15,14 +17,24 @@ use lease_conformance::servers::redis::RedisServer;
 fn main() {
     // `cargo test --benches` only checks that it starts.
     let quick = !std::env::args().any(|arg| arg == "--bench");
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let filtered = std::env::args().skip(1).any(|arg| !arg.starts_with('-'));
+    let quorum = std::env::args().any(|arg| arg == "quorum");
+    if quorum || !filtered {
+        runtime().block_on(quorum::run(quick));
+    }
+    if quorum {
+        return;
+    }
     let server = RedisServer::builder().start().unwrap();
     for place in Place::all(&server) {
         println!("\n# {}\n", place.name());
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(run(&place, quick));
+        runtime().block_on(run(&place, quick));
     }
 }
 
