@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use lease_core::{Error, Lease, Leases, RefusedReason, SystemClock};
+use lease_core::{Error, Lease, LeaseBackend, Leases, RefusedReason, SystemClock};
 use lease_redis::RedisOptions;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -38,6 +38,18 @@ pub(crate) struct Load {
 impl Load {
     /// Starts the clients; each of these options makes one.
     pub(crate) async fn start(ttls_ms: RangeInclusive<u64>, options: Vec<RedisOptions>) -> Self {
+        let mut stores: Vec<Arc<dyn LeaseBackend>> = Vec::new();
+        for options in options {
+            stores.push(Arc::new(options.open().await.unwrap()));
+        }
+        Self::start_on(ttls_ms, stores)
+    }
+
+    /// Starts a client of each of these stores.
+    pub(crate) fn start_on(
+        ttls_ms: RangeInclusive<u64>,
+        stores: Vec<Arc<dyn LeaseBackend>>,
+    ) -> Self {
         let seed = from_environment("LEASES_REDIS_FAULT_SEED").unwrap_or_else(rand::random);
         let seconds = length().as_secs();
         println!("LEASES_REDIS_FAULT_SEED={seed} LEASES_REDIS_FAULT_SECONDS={seconds}");
@@ -50,9 +62,8 @@ impl Load {
             clients: Vec::new(),
             tasks: Vec::new(),
         };
-        for options in options {
-            let store = options.open().await.unwrap();
-            let leases = Leases::builder(Arc::new(store))
+        for store in stores {
+            let leases = Leases::builder(store)
                 .clock(Arc::new(SystemClock::new()))
                 .build();
             for _ in 0..TASKS_PER_CLIENT {

@@ -15,5 +15,6 @@ mod load;
 mod loss;
 mod network;
 mod pause;
+mod quorum;
 mod restart;
 mod scripts;
