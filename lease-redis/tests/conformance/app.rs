@@ -24,3 +24,10 @@ fn listed(right: &'static str) -> &'static str {
     assert!(PAGE.contains(&row), "the page does not list {right}");
     right
 }
+
+/// As it stands in a URL.
+#[allow(dead_code, reason = "one suite alone writes its URLs itself")]
+pub(crate) fn encoded_password() -> String {
+    let bytes = PASSWORD.bytes();
+    bytes.map(|byte| format!("%{byte:02X}")).collect()
+}

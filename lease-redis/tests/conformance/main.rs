@@ -8,6 +8,7 @@
 
 mod app;
 mod over;
+mod record;
 mod spoil;
 mod store;
 mod variant;
