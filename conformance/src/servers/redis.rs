@@ -7,6 +7,7 @@ mod admin;
 mod config;
 mod nodes;
 mod reply;
+pub mod sentinel;
 mod url;
 
 use std::ffi::OsString;
@@ -77,10 +78,17 @@ impl RedisServer {
             .tempdir()
             .map_err(|e| ServerError::io("make a folder for the server", e))?;
         let root = folder.path();
-        let tls = TlsFiles::in_folder(root);
-        if settings.tls {
+        let tls = match &settings.member {
+            Some(member) => member.tls.clone(),
+            None => TlsFiles::in_folder(root),
+        };
+        if settings.tls && settings.member.is_none() {
             tls.create()?;
         }
+        let admin_password = match &settings.member {
+            Some(member) => member.admin_password.clone(),
+            None => password()?,
+        };
         let place = Layout {
             config: root.join("redis.conf"),
             data: root.join("data"),
@@ -93,7 +101,7 @@ impl RedisServer {
         let mut server = Self {
             settings,
             place,
-            admin_password: password()?,
+            admin_password,
             state: Mutex::default(),
             port: claim()?,
             folder,
@@ -102,6 +110,8 @@ impl RedisServer {
             match server.start() {
                 Err(ServerError::Start { log, .. }) if log.contains("Address already in use") => {
                     server.port = claim()?;
+                    // It is of another port.
+                    let _ = fs::remove_file(&server.place.config);
                 }
                 other => return other.map(|()| server),
             }
@@ -118,11 +128,13 @@ impl RedisServer {
         if state.running().is_some() {
             return Err(ServerError::Running);
         }
-        let text = self
-            .settings
-            .text(&self.place, self.port.port(), &self.admin_password);
-        fs::write(&self.place.config, text)
-            .map_err(|e| ServerError::io("write the server's configuration", e))?;
+        if !(self.settings.writes_its_config() && self.place.config.exists()) {
+            let text = self
+                .settings
+                .text(&self.place, self.port.port(), &self.admin_password);
+            fs::write(&self.place.config, text)
+                .map_err(|e| ServerError::io("write the server's configuration", e))?;
+        }
         // What the last one left there must not be taken for the new one's.
         let _ = fs::remove_file(&self.place.socket);
         let mut running = self.run()?;
@@ -163,6 +175,7 @@ impl RedisServer {
         let process = Process::spawn(&program()?, |command| {
             command
                 .arg(&self.place.config)
+                .args(self.settings.sentinel().map(|_| "--sentinel"))
                 .stdin(Stdio::null())
                 .stdout(output)
                 .stderr(also);

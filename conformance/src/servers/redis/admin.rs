@@ -25,6 +25,10 @@ impl RedisServer {
         })
     }
 
+    pub(super) fn can_answer(&self) -> bool {
+        self.answers().is_ok()
+    }
+
     fn answers(&self) -> Result<(), ServerError> {
         let mut state = self.state();
         state.running().ok_or(ServerError::NotRunning)?;

@@ -62,8 +62,18 @@ pub struct RedisBuilder {
     users: Vec<String>,
     lines: Vec<String>,
     primary: Option<Primary>,
+    pub(super) member: Option<Member>,
     #[cfg(feature = "containers")]
     pub(super) image: Option<crate::servers::container::Image>,
+}
+
+/// What the servers of one deployment share, whichever of them is the primary.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) admin_password: String,
+    pub(super) tls: TlsFiles,
+    /// The settings of a sentinel; `None` for a server that keeps data.
+    pub(super) sentinel: Option<Vec<String>>,
 }
 
 /// What may be done without a name.
@@ -163,6 +173,16 @@ impl RedisBuilder {
         RedisServer::launch(self)
     }
 
+    /// Whether the server writes its configuration itself.
+    pub(super) fn writes_its_config(&self) -> bool {
+        self.member.is_some()
+    }
+
+    /// The settings of a sentinel, if it is one.
+    pub(super) fn sentinel(&self) -> Option<&[String]> {
+        self.member.as_ref()?.sentinel.as_deref()
+    }
+
     /// The text of `redis.conf`.
     pub(super) fn text(&self, place: &Layout, port: u16, admin_password: &str) -> String {
         let (plain, tls) = if self.tls { (0, port) } else { (port, 0) };
@@ -174,13 +194,18 @@ impl RedisBuilder {
             format!("unixsocket {}", quoted(&place.socket)),
             "unixsocketperm 700".into(),
             "daemonize no".into(),
-            // Tests may ask for what makes rare things frequent.
-            "enable-debug-command local".into(),
-            // A replica is linked at once, not after five seconds.
-            "repl-diskless-sync-delay 0".into(),
             format!("user {ADMIN} on >{admin_password} ~* &* +@all"),
         ];
-        lines.extend(self.persistence.lines().iter().map(|line| (*line).into()));
+        match self.sentinel() {
+            Some(settings) => lines.extend_from_slice(settings),
+            None => {
+                // Tests may ask for what makes rare things frequent.
+                lines.push("enable-debug-command local".into());
+                // A replica is linked at once, not after five seconds.
+                lines.push("repl-diskless-sync-delay 0".into());
+                lines.extend(self.persistence.lines().iter().map(|line| (*line).into()));
+            }
+        }
         match &self.default_user {
             DefaultUser::Open => {}
             DefaultUser::Password(password) => {
@@ -197,6 +222,14 @@ impl RedisBuilder {
             lines.push(format!("tls-cert-file {}", quoted(&place.tls.certificate)));
             lines.push(format!("tls-key-file {}", quoted(&place.tls.key)));
             lines.push("tls-auth-clients no".into());
+        }
+        if self.member.is_some() && self.sentinel().is_none() {
+            // Any of them may come to follow another.
+            lines.push(format!("masteruser {ADMIN}"));
+            lines.push(format!("masterauth {admin_password}"));
+        }
+        if self.member.is_some() && self.tls {
+            lines.push("tls-replication yes".into());
         }
         if let Some(primary) = &self.primary {
             let (host, port) = (primary.address.ip(), primary.address.port());

@@ -18,8 +18,18 @@ pub struct RedisUrl {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    Tcp { address: SocketAddr, tls: bool },
+    Tcp {
+        address: SocketAddr,
+        tls: bool,
+    },
     Unix(PathBuf),
+    Sentinels {
+        addresses: Vec<SocketAddr>,
+        /// What they call the primary.
+        name: String,
+        tls: bool,
+        login: Option<(String, String)>,
+    },
 }
 
 impl RedisUrl {
@@ -45,11 +55,23 @@ impl RedisUrl {
         self
     }
 
+    /// As this user of the sentinels. Changes nothing in the URL of one server.
+    #[must_use]
+    pub fn sentinel_user(mut self, name: &str, password: &str) -> Self {
+        if let Place::Sentinels { login, .. } = &mut self.place {
+            *login = Some((name.to_owned(), password.to_owned()));
+        }
+        self
+    }
+
     /// By another address that leads to the server, such as a proxy's. A URL of
     /// the unix socket becomes one of TCP, without TLS.
     #[must_use]
     pub fn through(mut self, address: SocketAddr) -> Self {
-        let tls = matches!(self.place, Place::Tcp { tls: true, .. });
+        let tls = matches!(
+            self.place,
+            Place::Tcp { tls: true, .. } | Place::Sentinels { tls: true, .. }
+        );
         self.place = Place::Tcp { address, tls };
         self
     }
@@ -70,6 +92,28 @@ impl fmt::Display for RedisUrl {
                     Some(db) => write!(f, "/{db}"),
                     None => Ok(()),
                 }
+            }
+            Place::Sentinels {
+                addresses,
+                name,
+                tls,
+                login,
+            } => {
+                f.write_str(if *tls { "rediss" } else { "redis" })?;
+                f.write_str("+sentinel://")?;
+                if let Some(password) = password {
+                    write!(f, "{}:{password}@", user.unwrap_or_default())?;
+                }
+                let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+                write!(f, "{}/{}", addresses.join(","), encoded(name))?;
+                if let Some(db) = self.db {
+                    write!(f, "/{db}")?;
+                }
+                if let Some((user, password)) = login {
+                    let (user, password) = (encoded(user), encoded(password));
+                    write!(f, "?sentinel_user={user}&sentinel_password={password}")?;
+                }
+                Ok(())
             }
             Place::Unix(path) => {
                 write!(f, "redis+unix://{}", path.display())?;

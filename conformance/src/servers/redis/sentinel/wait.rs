@@ -1,0 +1,162 @@
+//! Who is what, and waiting until all agree on it.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use super::super::{LIMIT, LOOK, RedisServer, ServerError};
+use super::{DataNode, NAME, SENTINELS, SentinelTrio};
+
+impl SentinelTrio {
+    /// The primary, by all sentinels that run; waits until they agree.
+    ///
+    /// # Errors
+    /// If they do not within half a minute.
+    pub fn primary(&self) -> Result<&DataNode, ServerError> {
+        self.primary_by(|_| true)
+    }
+
+    /// As [`primary`](Self::primary), when it is another one than this: after
+    /// that one was killed, say.
+    ///
+    /// # Errors
+    /// If there is none within half a minute.
+    pub fn primary_other_than(&self, former: SocketAddr) -> Result<&DataNode, ServerError> {
+        self.primary_by(|address| address != former)
+    }
+
+    /// All servers with data but the primary.
+    ///
+    /// # Errors
+    /// As of [`primary`](Self::primary).
+    pub fn replicas(&self) -> Result<Vec<&DataNode>, ServerError> {
+        let primary = self.primary()?.address();
+        let others = self.nodes.iter().filter(|one| one.address() != primary);
+        Ok(others.collect())
+    }
+
+    /// Waits until all that run are of one mind: the sentinels name one primary,
+    /// know one another and the replicas, and every other server follows it.
+    ///
+    /// # Errors
+    /// If that takes longer than half a minute.
+    pub fn settle(&self) -> Result<(), ServerError> {
+        let running: Vec<_> = self.nodes.iter().filter(|one| runs(&one.server)).collect();
+        let primary = self.primary()?.address();
+        for node in &running {
+            self.until("follow the primary", || {
+                Ok(match node.address() == primary {
+                    true => is(&node.server, "role", "master")?,
+                    false => {
+                        is(&node.server, "master_link_status", "up")?
+                            && is(&node.server, "master_port", &primary.port().to_string())?
+                    }
+                })
+            })?;
+        }
+        let (others, replicas) = (SENTINELS - 1, self.settings.replica_count());
+        for sentinel in self.running() {
+            self.until("know of one another", || {
+                let seen = |what| number(sentinel, what);
+                Ok(seen("num-other-sentinels")? >= others && seen("num-slaves")? >= replicas)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Starts a sentinel again that was killed.
+    ///
+    /// # Errors
+    /// As of [`RedisServer::start`].
+    pub fn start_sentinel(&self, sentinel: &RedisServer) -> Result<(), ServerError> {
+        sentinel.start()?;
+        super::builder::hurry(sentinel)
+    }
+
+    fn primary_by(&self, wanted: impl Fn(SocketAddr) -> bool) -> Result<&DataNode, ServerError> {
+        let mut found = None;
+        self.until("agree on a primary", || {
+            let mut named = Vec::new();
+            for sentinel in self.running() {
+                named.push(primary_of(sentinel)?);
+            }
+            named.dedup();
+            let one = match named[..] {
+                [Some(one)] if wanted(one) => one,
+                _ => return Ok(false),
+            };
+            found = self.nodes.iter().find(|node| node.address() == one);
+            // It is told before it is named.
+            Ok(match found {
+                Some(node) if runs(&node.server) => is(&node.server, "role", "master")?,
+                Some(_) => true,
+                None => false,
+            })
+        })?;
+        found.ok_or(ServerError::NotRunning)
+    }
+
+    /// The sentinels that can answer.
+    pub(super) fn running(&self) -> impl Iterator<Item = &RedisServer> {
+        self.sentinels.iter().filter(|one| runs(one))
+    }
+
+    pub(super) fn until(
+        &self,
+        what: &str,
+        mut done: impl FnMut() -> Result<bool, ServerError>,
+    ) -> Result<(), ServerError> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            match done() {
+                Ok(true) => return Ok(()),
+                // A server that changes its place drops its clients, us too.
+                Ok(false) | Err(ServerError::Command { .. }) => {}
+                Err(other) => return Err(other),
+            }
+            if Instant::now() > deadline {
+                return Err(ServerError::TimedOut {
+                    what: format!("{what}; the log of a sentinel:\n{}", self.sentinel_log()),
+                    limit: LIMIT,
+                });
+            }
+            std::thread::sleep(LOOK * 5);
+        }
+    }
+
+    fn sentinel_log(&self) -> String {
+        self.sentinels
+            .first()
+            .map(RedisServer::log)
+            .unwrap_or_default()
+    }
+}
+
+fn runs(server: &RedisServer) -> bool {
+    server.can_answer()
+}
+
+fn is(server: &RedisServer, field: &str, wanted: &str) -> Result<bool, ServerError> {
+    Ok(server.info(field)?.as_deref() == Some(wanted))
+}
+
+fn primary_of(sentinel: &RedisServer) -> Result<Option<SocketAddr>, ServerError> {
+    let asked = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME];
+    let reply = sentinel.command(&asked)?;
+    let words = reply.list().unwrap_or_default();
+    let text = |at: usize| words.get(at)?.text();
+    let address = text(0).zip(text(1));
+    Ok(address.and_then(|(ip, port)| format!("{ip}:{port}").parse().ok()))
+}
+
+/// What the sentinel says of the primary.
+fn number(sentinel: &RedisServer, field: &str) -> Result<usize, ServerError> {
+    let reply = sentinel.command(&["SENTINEL", "MASTER", NAME])?;
+    let words = reply.list().unwrap_or_default();
+    let value = words
+        .chunks(2)
+        .find(|pair| pair[0].text() == Some(field))
+        .and_then(|pair| pair.get(1)?.integer());
+    Ok(value
+        .and_then(|n| usize::try_from(n).ok())
+        .unwrap_or_default())
+}
