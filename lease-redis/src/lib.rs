@@ -169,6 +169,7 @@ mod redlock;
 mod reply;
 mod request;
 mod script;
+mod sentinel;
 mod servers;
 mod store;
 mod url;

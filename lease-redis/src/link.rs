@@ -1,6 +1,7 @@
 //! One connection, opened when it is needed and opened anew when it fails.
 
 use std::fmt;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -8,11 +9,13 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lease_core::StoreError;
-use redis::{AsyncConnectionConfig, Client};
+use redis::{AsyncConnectionConfig, RedisError, RedisResult};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::errors::{self, Phase};
+use crate::sentinel::Stay;
+use crate::servers::Servers;
 use crate::wire::{Foreign, Wire};
 
 /// When somebody gives a request up and an answer has been due for this long,
@@ -33,11 +36,14 @@ const MOST_BACKOFF: Duration = Duration::from_secs(1);
 /// follow after twice as long each.
 const FIRST_PATIENCE: Duration = Duration::from_millis(300);
 
+/// A connection, and until when to use it, if that may end.
+type Opened = (Wire, Option<Stay>);
+
 /// Where connections come from.
 #[derive(Clone)]
 pub(crate) enum Origin {
-    Client {
-        client: Box<Client>,
+    Servers {
+        servers: Servers,
         connect_timeout: Duration,
         response_timeout: Duration,
     },
@@ -48,7 +54,7 @@ pub(crate) enum Origin {
 impl fmt::Debug for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Client { .. } => "Client",
+            Self::Servers { .. } => "Servers",
             Self::Foreign(_) => "Foreign",
         })
     }
@@ -80,6 +86,8 @@ pub(crate) struct Up {
     since: Instant,
     /// Failures in a row before it stood.
     failures: u32,
+    /// Until when it is to be used, if that may end.
+    stay: Option<Stay>,
     seen: Arc<Seen>,
 }
 
@@ -97,16 +105,47 @@ struct Seen {
 const NOTHING: u64 = u64::MAX;
 
 impl Up {
-    fn new(wire: Wire, failures: u32, took: Duration) -> Self {
+    fn new(wire: Wire, stay: Option<Stay>, failures: u32, took: Duration) -> Self {
         Self {
             wire,
             since: Instant::now(),
             failures,
+            stay,
             seen: Arc::new(Seen {
                 due: AtomicU64::new(NOTHING),
                 open: AtomicU64::new(0),
                 round_trip: AtomicU64::new(micros(took)),
             }),
+        }
+    }
+
+    /// Another server is to be used by now.
+    fn is_over(&self) -> bool {
+        self.stay.as_ref().is_some_and(Stay::is_over)
+    }
+
+    /// Whether this may be a server that is demoted.
+    pub(crate) fn may_end(&self) -> bool {
+        self.stay.is_some()
+    }
+
+    /// The answer to what was asked here, unless another server is to be used
+    /// before it is there: what this one says then does not count, and is as lost
+    /// as if the connection were.
+    pub(crate) async fn while_here<T>(
+        &self,
+        answer: impl Future<Output = RedisResult<T>>,
+    ) -> RedisResult<T> {
+        let Some(stay) = &self.stay else {
+            return answer.await;
+        };
+        tokio::select! {
+            biased;
+            () = stay.over() => Err(RedisError::from(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                format!("the sentinels name another primary than {} by now", stay.here()),
+            ))),
+            answer = answer => answer,
         }
     }
 
@@ -175,20 +214,30 @@ impl Link {
     }
 
     /// The connection, opened if there is none. Callers share one attempt, and
-    /// after failures an attempt begins with a pause.
+    /// after failures an attempt begins with a pause. One to a server that is not
+    /// to be used any more is let go.
     ///
     /// # Cancel safety
     /// Safe: the attempt goes on for whoever comes next.
     pub(crate) async fn connection(&self) -> Result<Up, StoreError> {
         let mut attempt = {
             let mut state = self.state();
+            if matches!(&*state, State::Up(up) if up.is_over()) {
+                *state = State::Down { failures: 0 };
+                self.retired.send_modify(|count| *count += 1);
+            }
             match &*state {
                 State::Up(up) => return Ok(up.clone()),
                 State::Connecting(attempt) => attempt.clone(),
                 State::Down { failures } => {
                     let failures = *failures;
                     if let Origin::Foreign(connection) = &self.origin {
-                        let up = Up::new(Wire::Foreign(Arc::clone(connection)), 0, Duration::ZERO);
+                        let up = Up::new(
+                            Wire::Foreign(Arc::clone(connection)),
+                            None,
+                            0,
+                            Duration::ZERO,
+                        );
                         *state = State::Up(up.clone());
                         return Ok(up);
                     }
@@ -319,19 +368,19 @@ async fn connect(
     }
     let begun = Instant::now();
     let result = match &origin {
-        Origin::Client {
-            client,
+        Origin::Servers {
+            servers,
             connect_timeout,
             response_timeout,
-        } => open(client, *connect_timeout, *response_timeout).await,
-        Origin::Foreign(connection) => Ok(Wire::Foreign(Arc::clone(connection))),
+        } => open(servers, *connect_timeout, *response_timeout).await,
+        Origin::Foreign(connection) => Ok((Wire::Foreign(Arc::clone(connection)), None)),
     };
     let Some(link) = link.upgrade() else {
         return;
     };
     let (outcome, state) = match result {
-        Ok(wire) => {
-            let up = Up::new(wire, failures, begun.elapsed());
+        Ok((wire, stay)) => {
+            let up = Up::new(wire, stay, failures, begun.elapsed());
             (Ok(up.clone()), State::Up(up))
         }
         Err(error) => {
@@ -348,14 +397,14 @@ async fn connect(
 /// try, and takes what comes first: the first may have been sent into a network
 /// that swallowed it, and has come back.
 async fn open(
-    client: &Client,
+    servers: &Servers,
     connect_timeout: Duration,
     response_timeout: Duration,
-) -> Result<Wire, StoreError> {
+) -> Result<Opened, StoreError> {
     let end = Instant::now() + connect_timeout;
     let try_it = || {
         let left = end.saturating_duration_since(Instant::now());
-        open_once(client, left, response_timeout)
+        open_once(servers, left, response_timeout)
     };
     let mut tries = FuturesUnordered::from_iter([try_it()]);
     let mut pause = FIRST_PATIENCE;
@@ -364,7 +413,7 @@ async fn open(
             outcome = tries.next() => match outcome {
                 Some(Err(error)) if tries.is_empty() => return Err(error),
                 Some(Err(_)) | None => {}
-                Some(Ok(wire)) => return Ok(wire),
+                Some(Ok(opened)) => return Ok(opened),
             },
             () = tokio::time::sleep(pause) => {
                 pause *= 2;
@@ -377,22 +426,30 @@ async fn open(
 }
 
 async fn open_once(
-    client: &Client,
+    servers: &Servers,
     connect_timeout: Duration,
     response_timeout: Duration,
-) -> Result<Wire, StoreError> {
+) -> Result<Opened, StoreError> {
+    let end = Instant::now() + connect_timeout;
+    let (client, stay) = servers.now(connect_timeout).await?;
     let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(connect_timeout))
+        .set_connection_timeout(Some(end.saturating_duration_since(Instant::now())))
         .set_response_timeout(Some(response_timeout));
     let connection = client.get_multiplexed_async_connection_with_config(&config);
-    match connection.await {
-        Ok(connection) => Ok(Wire::Ours(connection)),
-        Err(error) => Err(errors::classify(
-            Phase::Unsent,
-            "cannot connect to Redis",
-            error,
-        )),
+    let connection = connection.await.map_err(|error| {
+        let doing = match &stay {
+            None => "cannot connect to Redis".to_owned(),
+            Some(stay) => format!(
+                "cannot connect to the primary {} that the sentinels name",
+                stay.here()
+            ),
+        };
+        errors::classify(Phase::Unsent, &doing, error)
+    })?;
+    if let Some(stay) = &stay {
+        stay.check(&connection, end).await?;
     }
+    Ok((Wire::Ours(connection), stay))
 }
 
 fn backoff(failures: u32) -> Duration {

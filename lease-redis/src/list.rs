@@ -123,7 +123,7 @@ async fn scan(lane: &Lane, cursor: u64, pattern: &str) -> Result<(u64, Vec<Vec<u
     let link = lane.sender().link();
     let up = link.connection().await?;
     let asking = link.ask(&up);
-    let answer = match up.wire.send(&command).await {
+    let answer = match up.while_here(up.wire.send(&command)).await {
         Ok(answer) => {
             asking.answered();
             answer

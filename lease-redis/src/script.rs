@@ -136,14 +136,14 @@ impl Sender {
             let answer = self.call(up, requests).await?;
             let replies = Reply::all(answer, requests.len())?;
             self.look(up, &replies);
-            return Ok(replies.into_iter().map(Ok).collect());
+            return Ok(taken(up, replies));
         };
         let (answer, replicas) = self.call_and_wait(up, requests, wait).await?;
         let replies = Reply::all(answer, requests.len())?;
         self.look(up, &replies);
         let short = match replicas {
             Ok(replicas) if replicas >= i64::from(wait.replicas) => {
-                return Ok(replies.into_iter().map(Ok).collect());
+                return Ok(taken(up, replies));
             }
             Ok(replicas) => format!(
                 "{replicas} of {} replicas confirmed within {:?}",
@@ -157,7 +157,6 @@ impl Sender {
     /// A server that became a replica refuses for as long as we talk to it; the
     /// address may lead to another one by now.
     fn look(&self, up: &Up, replies: &[Reply]) {
-        let demoted = |text: &str| errors::code(text) == "READONLY";
         if replies.iter().filter_map(Reply::error).any(demoted) {
             self.link.retire(up);
         }
@@ -178,7 +177,7 @@ impl Sender {
 
     pub(crate) async fn ask(&self, up: &Up, command: &Cmd) -> Result<Value, RedisError> {
         let asking = self.link.ask(up);
-        let result = up.wire.send(command).await;
+        let result = up.while_here(up.wire.send(command)).await;
         match &result {
             Err(error) if spoils(error) => asking.failed(),
             _ => asking.answered(),
@@ -202,7 +201,7 @@ impl Sender {
             // 0 would wait for ever.
             both.cmd("WAIT").arg(wait.replicas).arg(within.max(1));
             let asking = self.link.ask(up);
-            let result = up.wire.send_all(&both, 2).await;
+            let result = up.while_here(up.wire.send_all(&both, 2)).await;
             match &result {
                 Err(error) if spoils(error) => asking.failed(),
                 _ => asking.answered(),
@@ -292,6 +291,24 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::Said(error)
     }
+}
+
+/// Answers as they are, but that where a primary is followed a demoted one is no
+/// failure that lasts.
+fn taken(up: &Up, replies: Vec<Reply>) -> Vec<Result<Reply, StoreError>> {
+    let passes = |reply: &Reply| up.may_end() && reply.error().is_some_and(demoted);
+    let take = |reply: Reply| match passes(&reply) {
+        false => Ok(reply),
+        true => Err(StoreError::unavailable(
+            "the server was the primary and is a replica by now; the next request asks the \
+             sentinels for the one that took over",
+        )),
+    };
+    replies.into_iter().map(take).collect()
+}
+
+fn demoted(text: &str) -> bool {
+    errors::code(text) == "READONLY"
 }
 
 fn is_no_script(error: &RedisError) -> bool {

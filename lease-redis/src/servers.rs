@@ -1,18 +1,24 @@
 //! Where the servers are, and how one is reached.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use lease_core::StoreError;
 use redis::{Client, RedisResult};
+use tokio::runtime::Handle;
 
 use crate::client;
 use crate::link::Origin;
+use crate::sentinel::{Following, Sentinels, Stay};
 
 /// What a URL names.
 #[derive(Clone)]
 pub(crate) enum Servers {
     /// One server.
     One(Box<Client>),
+    /// The primary that these sentinels name.
+    Sentinels(Arc<Sentinels>),
 }
 
 impl Servers {
@@ -20,21 +26,60 @@ impl Servers {
         Self::One(Box::new(client))
     }
 
+    pub(crate) fn sentinels(sentinels: Sentinels) -> Self {
+        Self::Sentinels(Arc::new(sentinels))
+    }
+
     /// The same with sockets for short messages: see [`client::tuned`].
     pub(crate) fn tuned(self, response_timeout: Duration) -> RedisResult<Self> {
         Ok(match self {
             Self::One(client) => Self::one(client::tuned(*client, response_timeout)?),
+            Self::Sentinels(sentinels) => Self::sentinels(sentinels.tuned(response_timeout)?),
         })
     }
 
     /// What a link connects to.
     pub(crate) fn origin(&self, connect_timeout: Duration, response_timeout: Duration) -> Origin {
+        Origin::Servers {
+            servers: self.clone(),
+            connect_timeout,
+            response_timeout,
+        }
+    }
+
+    /// A client of the server to use now, and until when to use it, if that may
+    /// end.
+    ///
+    /// # Errors
+    /// As of [`Sentinels::primary`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn now(&self, within: Duration) -> Result<(Client, Option<Stay>), StoreError> {
         match self {
-            Self::One(client) => Origin::Client {
-                client: client.clone(),
+            Self::One(client) => Ok((Client::clone(client), None)),
+            Self::Sentinels(sentinels) => {
+                let (client, stay) = sentinels.now(within).await?;
+                Ok((client, Some(stay)))
+            }
+        }
+    }
+
+    /// Listens, in this runtime, for another server to be used.
+    pub(crate) fn follow(
+        &self,
+        runtime: &Handle,
+        connect_timeout: Duration,
+        response_timeout: Duration,
+    ) -> Option<Following> {
+        match self {
+            Self::One(_) => None,
+            Self::Sentinels(sentinels) => Some(Following::start(
+                sentinels,
+                runtime,
                 connect_timeout,
                 response_timeout,
-            },
+            )),
         }
     }
 
@@ -43,6 +88,7 @@ impl Servers {
     pub(crate) fn client(&self) -> &Client {
         match self {
             Self::One(client) => client,
+            Self::Sentinels(sentinels) => sentinels.node(),
         }
     }
 
@@ -50,14 +96,24 @@ impl Servers {
     pub(crate) fn store(&self) -> &'static str {
         match self {
             Self::One(_) => "redis",
+            Self::Sentinels(_) => "redis-sentinel",
         }
     }
 
     /// Says where the servers are, and nothing of who logs in and how.
     pub(crate) fn show(&self, shown: &mut fmt::DebugStruct<'_, '_>) {
         let info = self.client().get_connection_info();
+        match self {
+            Self::One(_) => shown.field("server", &format_args!("{}", info.addr())),
+            Self::Sentinels(sentinels) => {
+                let place = |one: &Client| one.get_connection_info().addr().to_string();
+                let all: Vec<_> = sentinels.all().iter().map(place).collect();
+                shown
+                    .field("sentinels", &all)
+                    .field("primary", &sentinels.name())
+            }
+        };
         shown
-            .field("server", &format_args!("{}", info.addr()))
             .field(
                 "tls",
                 &matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }),

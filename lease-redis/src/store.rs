@@ -24,6 +24,7 @@ use crate::options::{RedisOptions, Wait};
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::script::{Script, Sender};
+use crate::sentinel::Following;
 use crate::wake::WakeUps;
 
 /// Batches under way at once over one connection: a few keep the server busy
@@ -57,6 +58,8 @@ struct Lanes {
     plain: Arc<Lane>,
     /// For what waits for replicas: a WAIT blocks its connection.
     waiting: Option<Arc<Lane>>,
+    /// Hears of another primary.
+    _following: Option<Following>,
     /// Ends the task that would forget this.
     _alive: oneshot::Sender<()>,
 }
@@ -66,7 +69,7 @@ impl RedisStore {
         let servers = &options.servers;
         let origin = servers.origin(options.connect_timeout, options.response_timeout);
         let wake_ups = WakeUps::new(
-            servers.client().clone(),
+            servers.clone(),
             options.connect_timeout,
             options.response_timeout,
         );
@@ -188,7 +191,13 @@ impl Inner {
             Lane::new(sender, runtime.clone(), width)
         };
         let (alive, gone) = oneshot::channel::<()>();
+        let following = self.options.servers.follow(
+            &runtime,
+            self.options.connect_timeout,
+            self.options.response_timeout,
+        );
         let lanes = Arc::new(Lanes {
+            _following: following.filter(|_| matches!(self.origin, Origin::Servers { .. })),
             plain: lane(None, WIDTH),
             // One at a time: the next batch could not pass the WAIT anyway.
             waiting: self.options.wait.map(|wait| lane(Some(wait), 1)),

@@ -5,6 +5,7 @@
 
 mod hosts;
 mod query;
+mod sentinel;
 
 use lease_core::InvalidInput;
 use redis::IntoConnectionInfo;
@@ -32,6 +33,9 @@ enum Scheme {
 }
 
 pub(crate) fn parse(text: &str) -> Result<RedisOptions, InvalidInput> {
+    if let Some(tls) = sentinel::tls(text) {
+        return sentinel::parse(text, tls);
+    }
     check_characters(text)?;
     let mut url = redis::parse_redis_url(text)
         .ok_or_else(|| bad(format!("not a Redis URL, or a malformed one; {FORMS}")))?;

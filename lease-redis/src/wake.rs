@@ -27,6 +27,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use lease_core::StoreError;
 use tokio::runtime::{self, Handle};
 
+use crate::servers::Servers;
 use hub::{Hub, Seat};
 
 /// How long a connection that nobody needs is kept for the next watcher.
@@ -45,7 +46,7 @@ struct Limits {
 
 /// The wake-ups of one store.
 pub(crate) struct WakeUps {
-    client: redis::Client,
+    servers: Servers,
     limits: Limits,
     hubs: Arc<Hubs>,
 }
@@ -55,12 +56,12 @@ impl WakeUps {
     /// `response_timeout` for an answer on it; a connection is taken for dead
     /// at the latest after twice the latter.
     pub(crate) fn new(
-        client: redis::Client,
+        servers: Servers,
         connect_timeout: Duration,
         response_timeout: Duration,
     ) -> Self {
         Self {
-            client,
+            servers,
             limits: Limits {
                 connect: connect_timeout,
                 response: response_timeout,
@@ -122,7 +123,7 @@ impl WakeUps {
             id,
             hubs: Arc::downgrade(&self.hubs),
         };
-        runtime.spawn(task::run(place, self.client.clone(), self.limits));
+        runtime.spawn(task::run(place, self.servers.clone(), self.limits));
         Ok(seat)
     }
 }

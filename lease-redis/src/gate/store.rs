@@ -48,7 +48,7 @@ impl ConnectionLike for Line {
         _offset: usize,
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
-        Box::pin(self.up.wire.send_all(commands, count))
+        Box::pin(self.up.while_here(self.up.wire.send_all(commands, count)))
     }
 
     fn get_db(&self) -> i64 {

@@ -12,8 +12,9 @@ use crate::names::Names;
 
 const OPTIONS: &str = "prefix, mark_retention_ms, tombstone_retention_ms, quarantine_ms, \
                        wait_replicas, wait_timeout_ms, durable, response_timeout_ms, \
-                       connect_timeout_ms and protocol, with rediss:// ca, cert and key, and with \
-                       a unix socket db, user and pass";
+                       connect_timeout_ms and protocol, with rediss:// ca, cert and key, with a \
+                       unix socket db, user and pass, and with redis+sentinel:// sentinel_user and \
+                       sentinel_password";
 
 #[derive(Default)]
 pub(super) struct Query {
@@ -177,6 +178,6 @@ fn millis(name: &str, value: &str) -> Result<Duration, InvalidInput> {
     number(name, value, " of milliseconds").map(Duration::from_millis)
 }
 
-fn decoded(value: &str) -> Result<String, InvalidInput> {
+pub(super) fn decoded(value: &str) -> Result<String, InvalidInput> {
     percent_decoded(value).ok_or_else(|| bad("an option of a Redis URL is not UTF-8"))
 }

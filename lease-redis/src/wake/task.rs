@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use futures_util::future;
 use lease_core::StoreError;
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
-use redis::{Client, RedisResult, Value};
+use redis::{RedisResult, Value};
 use tokio::task::coop;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -17,6 +17,8 @@ use super::channels::{Change, Channels};
 use super::hub::Hub;
 use super::{Limits, Place};
 use crate::errors::{Phase, classify};
+use crate::sentinel::Stay;
+use crate::servers::Servers;
 
 /// Before the first attempt after a failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -27,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const CHANNELS_AT_ONCE: usize = 512;
 const MESSAGES_AT_ONCE: usize = 1024;
 
-pub(super) async fn run(place: Place, client: Client, limits: Limits) {
+pub(super) async fn run(place: Place, servers: Servers, limits: Limits) {
     let hub = &*place.hub;
     let mut pause = Pause::new();
     loop {
@@ -51,7 +53,7 @@ pub(super) async fn run(place: Place, client: Client, limits: Limits) {
         }
         let begun = Instant::now();
         // The driver's futures are large, and this one is rarely made.
-        let end = Box::pin(connect_and_serve(hub, &client, limits)).await;
+        let end = Box::pin(connect_and_serve(hub, &servers, limits)).await;
         hub.with(|channels| channels.disconnected(end.as_ref().err()));
         if let Err(error) = end {
             tracing::debug!(
@@ -68,7 +70,8 @@ pub(super) async fn run(place: Place, client: Client, limits: Limits) {
 }
 
 /// Returns without an error when nobody watches any more.
-async fn connect_and_serve(hub: &Hub, client: &Client, limits: Limits) -> Result<(), StoreError> {
+async fn connect_and_serve(hub: &Hub, servers: &Servers, limits: Limits) -> Result<(), StoreError> {
+    let (client, stay) = servers.now(limits.connect).await?;
     let connection: PubSub = within(limits.connect, "connect", client.get_async_pubsub()).await?;
     hub.with(Channels::connected);
     let (sink, messages) = connection.split();
@@ -79,6 +82,17 @@ async fn connect_and_serve(hub: &Hub, client: &Client, limits: Limits) -> Result
              output buffers for pub/sub clients are large enough",
         )),
         end = tend(hub, sink, limits) => end,
+        () = moved(stay) => Err(StoreError::unavailable(
+            "the sentinels name another primary by now; wake-ups go there",
+        )),
+    }
+}
+
+/// Returns when hints come from another server; of a server for ever, never.
+async fn moved(stay: Option<Stay>) {
+    match stay {
+        Some(stay) => stay.over().await,
+        None => future::pending().await,
     }
 }
 

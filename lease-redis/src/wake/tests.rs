@@ -24,11 +24,7 @@ fn server() -> RedisServer {
 fn wake_ups_at(url: &str, response: Duration) -> WakeUps {
     let options = crate::RedisOptions::from_url(url).unwrap();
     let options = options.response_timeout(response).checked().unwrap();
-    WakeUps::new(
-        options.servers.client().clone(),
-        Duration::from_secs(5),
-        response,
-    )
+    WakeUps::new(options.servers.clone(), Duration::from_secs(5), response)
 }
 
 fn wake_ups(server: &RedisServer) -> WakeUps {

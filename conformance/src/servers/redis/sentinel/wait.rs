@@ -40,19 +40,23 @@ impl SentinelTrio {
     /// # Errors
     /// If that takes longer than half a minute.
     pub fn settle(&self) -> Result<(), ServerError> {
-        let running: Vec<_> = self.nodes.iter().filter(|one| runs(&one.server)).collect();
-        let primary = self.primary()?.address();
-        for node in &running {
-            self.until("follow the primary", || {
-                Ok(match node.address() == primary {
+        self.until("follow one primary", || {
+            // Which one may change meanwhile.
+            let primary = self.primary()?.address();
+            for node in self.nodes.iter().filter(|one| runs(&one.server)) {
+                let well = match node.address() == primary {
                     true => is(&node.server, "role", "master")?,
                     false => {
                         is(&node.server, "master_link_status", "up")?
                             && is(&node.server, "master_port", &primary.port().to_string())?
                     }
-                })
-            })?;
-        }
+                };
+                if !well {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })?;
         let (others, replicas) = (SENTINELS - 1, self.settings.replica_count());
         for sentinel in self.running() {
             self.until("know of one another", || {

@@ -1,0 +1,264 @@
+//! Which server is the primary: Redis's sentinels say so, and say when it is
+//! another one.
+//!
+//! # Why not the driver's own `Sentinel`
+//! It asks three sentinels side by side, and takes their answers in the order in
+//! which they are listed: a first one that is silent holds every connection up
+//! for the driver's own time limits, which cannot be set. It takes the first
+//! answer, however old that sentinel's view, looks at the server's role over
+//! another connection than the one it hands out, and tells nothing of a primary
+//! that changes. Here all are asked at once, the newest of their answers counts,
+//! and the role is asked for over the connection that will be used.
+
+mod answers;
+mod ask;
+mod follow;
+
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use lease_core::{StoreError, StoreErrorKind};
+use redis::aio::MultiplexedConnection;
+use redis::{Client, ConnectionAddr, RedisResult};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::client;
+use crate::errors::{Phase, classify};
+use answers::Answers;
+pub(crate) use follow::Following;
+
+/// How long the others are waited for once one has named the primary. Only when
+/// most of them cannot be reached does it come to that.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// Where a server is, in the sentinels' words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// A primary as a sentinel names it. Each failover has a greater epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) address: Address,
+    pub(crate) epoch: u64,
+}
+
+/// Some sentinels, and what they call the servers that they watch.
+pub(crate) struct Sentinels {
+    all: Vec<Client>,
+    name: String,
+    /// How a server with data is reached, but for its address.
+    node: Client,
+    /// The primary as it was last found.
+    news: watch::Sender<Option<Named>>,
+}
+
+impl Sentinels {
+    pub(crate) fn new(all: Vec<Client>, name: String, node: Client) -> Self {
+        Self {
+            all,
+            name,
+            node,
+            news: watch::Sender::new(None),
+        }
+    }
+
+    /// The same with sockets for short messages: see [`client::tuned`].
+    pub(crate) fn tuned(&self, response_timeout: Duration) -> RedisResult<Self> {
+        let tuned = |client: &Client| client::tuned(client.clone(), response_timeout);
+        let all = self.all.iter().map(tuned).collect::<RedisResult<_>>()?;
+        Ok(Self::new(all, self.name.clone(), tuned(&self.node)?))
+    }
+
+    /// How a server with data is reached, but for its address.
+    pub(crate) fn node(&self) -> &Client {
+        &self.node
+    }
+
+    /// The sentinels.
+    pub(crate) fn all(&self) -> &[Client] {
+        &self.all
+    }
+
+    /// What they call the primary.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Asks who the primary is, and tells everybody who is connected to another
+    /// server.
+    ///
+    /// # Errors
+    /// `Unavailable` when no sentinel answers, `Refusing` when those that do let
+    /// us not in or know no such name.
+    ///
+    /// # Cancel safety
+    /// Safe: it only asks.
+    pub(crate) async fn primary(&self, within: Duration) -> Result<Address, StoreError> {
+        let end = Instant::now() + within;
+        let mut asking: FuturesUnordered<_> = self
+            .all
+            .iter()
+            .map(|sentinel| ask::primary(sentinel, &self.name, end))
+            .collect();
+        let mut answers = Answers::of(self.all.len());
+        let mut until = end;
+        while !answers.are_enough() {
+            tokio::select! {
+                answer = asking.next() => match answer {
+                    Some(answer) => answers.hear(answer),
+                    None => break,
+                },
+                () = sleep_until(until) => break,
+            }
+            if answers.name_one() {
+                until = until.min(Instant::now() + PATIENCE);
+            }
+        }
+        drop(asking);
+        let known = self.news.borrow().clone();
+        let Some(named) = answers.choose(known.as_ref()) else {
+            return Err(answers.failure(&self.name));
+        };
+        self.news.send_if_modified(|news| {
+            let same = news.as_ref() == Some(&named);
+            if !same {
+                *news = Some(named.clone());
+            }
+            !same
+        });
+        Ok(named.address)
+    }
+
+    /// A client of the primary, and how long it is that.
+    ///
+    /// # Errors
+    /// As of [`primary`](Self::primary), and `Refusing` for an address that the
+    /// driver does not take.
+    ///
+    /// # Cancel safety
+    /// As of [`primary`](Self::primary).
+    pub(crate) async fn now(&self, within: Duration) -> Result<(Client, Stay), StoreError> {
+        let address = self.primary(within).await?;
+        let client = self.at(&address)?;
+        let stay = Stay {
+            news: self.news.subscribe(),
+            here: address,
+        };
+        Ok((client, stay))
+    }
+
+    /// A client of the server with data at this address.
+    pub(crate) fn at(&self, address: &Address) -> Result<Client, StoreError> {
+        let info = self.node.get_connection_info().clone();
+        let (host, port) = (address.host.clone(), address.port);
+        let there = match info.addr() {
+            ConnectionAddr::TcpTls {
+                insecure,
+                tls_params,
+                ..
+            } => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        Client::open(info.set_addr(there)).map_err(|error| {
+            StoreError::with_source(
+                StoreErrorKind::Refusing,
+                format!(
+                    "the sentinels name a primary at {address}, which is no address to connect to; \
+                     see `SENTINEL MASTERS`"
+                ),
+                error,
+            )
+        })
+    }
+}
+
+/// How long a server is the primary.
+#[derive(Clone, Debug)]
+pub(crate) struct Stay {
+    news: watch::Receiver<Option<Named>>,
+    here: Address,
+}
+
+impl Stay {
+    /// Whether another server is known to be the primary.
+    pub(crate) fn is_over(&self) -> bool {
+        !self.is_here(&self.news.borrow())
+    }
+
+    /// Waits until another server is known to be the primary.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn over(&self) {
+        let mut news = self.news.clone();
+        let moved = news.wait_for(|news| !self.is_here(news)).await.is_ok();
+        if !moved {
+            // The store is gone, and nobody tells any more.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn is_here(&self, news: &Option<Named>) -> bool {
+        news.as_ref().is_none_or(|now| now.address == self.here)
+    }
+
+    /// Asks the server itself whether it is a primary: the sentinels may not
+    /// know yet that it is none any more.
+    ///
+    /// # Errors
+    /// `Unavailable` if it is a replica; else what keeps it from answering.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn check(
+        &self,
+        connection: &MultiplexedConnection,
+        end: Instant,
+    ) -> Result<(), StoreError> {
+        let here = &self.here;
+        let mut connection = connection.clone();
+        let role = redis::cmd("ROLE");
+        let asking = role.query_async::<redis::Role>(&mut connection);
+        match timeout_at(end, asking).await {
+            Ok(Ok(redis::Role::Primary { .. })) => Ok(()),
+            Ok(Ok(_)) => Err(StoreError::unavailable(format!(
+                "the sentinels name {here} as the primary, and it is a replica; try again: they \
+                 have not finished a failover, or do not see it"
+            ))),
+            Ok(Err(error)) => Err(classify(
+                Phase::Unsent,
+                &format!("the primary {here} that the sentinels name does not tell its ROLE"),
+                error,
+            )),
+            Err(_) => Err(StoreError::unavailable(format!(
+                "the primary {here} that the sentinels name did not tell its ROLE in time; check \
+                 that it runs"
+            ))),
+        }
+    }
+
+    /// Where it is.
+    pub(crate) fn here(&self) -> &Address {
+        &self.here
+    }
+}

@@ -1,0 +1,143 @@
+//! Hearing of a failover from the sentinels themselves: a former primary that
+//! they have lost may still answer us.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lease_core::StoreError;
+use redis::{Client, RedisResult, Value};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Sentinels;
+use super::ask::failure;
+
+/// Said by each sentinel when it has learnt of another primary, and by the one
+/// that leads a failover when there is one, some time before.
+const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The time limits of what is asked.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    connect: Duration,
+    response: Duration,
+}
+
+/// The tasks that listen, one connection to each sentinel, until dropped.
+#[derive(Debug)]
+pub(crate) struct Following(Vec<AbortHandle>);
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        for task in &self.0 {
+            task.abort();
+        }
+    }
+}
+
+impl Following {
+    /// Listens in this runtime.
+    pub(crate) fn start(
+        sentinels: &Arc<Sentinels>,
+        runtime: &Handle,
+        connect: Duration,
+        response: Duration,
+    ) -> Self {
+        let limits = Limits { connect, response };
+        // However many have something to say, and however often: one look.
+        let said = Arc::new(Notify::new());
+        let mut tasks = Vec::new();
+        for sentinel in sentinels.all() {
+            let (sentinel, name) = (sentinel.clone(), sentinels.name().to_owned());
+            let task = listen(sentinel, name, Arc::clone(&said), limits);
+            tasks.push(runtime.spawn(task).abort_handle());
+        }
+        let look = look(Arc::clone(sentinels), said, limits);
+        tasks.push(runtime.spawn(look).abort_handle());
+        Self(tasks)
+    }
+}
+
+/// Asks who the primary is, when somebody has said something.
+async fn look(sentinels: Arc<Sentinels>, said: Arc<Notify>, limits: Limits) {
+    loop {
+        said.notified().await;
+        if let Err(error) = sentinels.primary(limits.connect).await {
+            tracing::debug!(
+                target: "leases",
+                error = %error,
+                "a sentinel spoke of another primary, and none says which"
+            );
+        }
+    }
+}
+
+async fn listen(sentinel: Client, name: String, said: Arc<Notify>, limits: Limits) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let begun = Instant::now();
+        // The driver's futures are large.
+        let end = Box::pin(listen_once(&sentinel, &name, &said, limits)).await;
+        tracing::debug!(
+            target: "leases",
+            error = %end,
+            "a sentinel cannot be listened to; it is tried again"
+        );
+        if begun.elapsed() >= LONGEST_PAUSE {
+            pause = FIRST_PAUSE;
+        }
+        sleep(pause.mul_f64(rand::random_range(0.5..=1.0))).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Returns when the connection is gone.
+async fn listen_once(sentinel: &Client, name: &str, said: &Notify, limits: Limits) -> StoreError {
+    match subscribed(sentinel, name, said, limits).await {
+        Ok(()) => StoreError::unavailable("the sentinel closed the connection"),
+        Err(error) => error,
+    }
+}
+
+async fn subscribed(
+    sentinel: &Client,
+    name: &str,
+    said: &Notify,
+    limits: Limits,
+) -> Result<(), StoreError> {
+    let connection = within(limits.connect, sentinel.get_async_pubsub()).await?;
+    let (mut sink, mut messages) = connection.split();
+    within(limits.response, sink.subscribe(&CHANNELS[..])).await?;
+    // What was said before it stood was not heard.
+    said.notify_one();
+    loop {
+        let message = match timeout(limits.response, messages.next()).await {
+            Ok(Some(message)) => message,
+            Ok(None) => return Ok(()),
+            Err(_) => {
+                let _: Value = within(limits.response, sink.ping()).await?;
+                continue;
+            }
+        };
+        let text: String = message.get_payload().unwrap_or_default();
+        if text.split(' ').any(|word| word == name) {
+            said.notify_one();
+        }
+    }
+}
+
+async fn within<T>(
+    limit: Duration,
+    answer: impl Future<Output = RedisResult<T>>,
+) -> Result<T, StoreError> {
+    match timeout(limit, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(failure("listening to a sentinel", error)),
+        Err(_) => Err(StoreError::unavailable("a sentinel does not answer")),
+    }
+}
