@@ -20,6 +20,8 @@ use super::ask::failure;
 const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// After a subscription stands, others may follow, and one look does for all.
+const GATHER: Duration = Duration::from_secs(1);
 
 /// The time limits of what is asked.
 #[derive(Clone, Copy, Debug)]
@@ -49,24 +51,44 @@ impl Following {
         response: Duration,
     ) -> Self {
         let limits = Limits { connect, response };
-        // However many have something to say, and however often: one look.
-        let said = Arc::new(Notify::new());
+        let heard = Arc::new(Heard::default());
         let mut tasks = Vec::new();
         for sentinel in sentinels.all() {
             let (sentinel, name) = (sentinel.clone(), sentinels.name().to_owned());
-            let task = listen(sentinel, name, Arc::clone(&said), limits);
+            let task = listen(sentinel, name, Arc::clone(&heard), limits);
             tasks.push(runtime.spawn(task).abort_handle());
         }
-        let look = look(Arc::clone(sentinels), said, limits);
+        let look = look(Arc::clone(sentinels), heard, limits);
         tasks.push(runtime.spawn(look).abort_handle());
         Self(tasks)
     }
 }
 
-/// Asks who the primary is, when somebody has said something.
-async fn look(sentinels: Arc<Sentinels>, said: Arc<Notify>, limits: Limits) {
+/// However many have something to say, and however often: one look.
+#[derive(Debug, Default)]
+struct Heard {
+    /// There is another primary.
+    said: Notify,
+    /// A subscription stands; what was said before was not heard.
+    stands: Notify,
+}
+
+impl Heard {
+    async fn something(&self) {
+        tokio::select! {
+            () = self.said.notified() => return,
+            () = self.stands.notified() => {}
+        }
+        let gather = GATHER.mul_f64(rand::random_range(0.5..=1.0));
+        // Either way it is time to look.
+        let _ = timeout(gather, self.said.notified()).await;
+    }
+}
+
+/// Asks who the primary is, when there is a reason.
+async fn look(sentinels: Arc<Sentinels>, heard: Arc<Heard>, limits: Limits) {
     loop {
-        said.notified().await;
+        heard.something().await;
         if let Err(error) = sentinels.primary(limits.connect).await {
             tracing::debug!(
                 target: "leases",
@@ -77,12 +99,12 @@ async fn look(sentinels: Arc<Sentinels>, said: Arc<Notify>, limits: Limits) {
     }
 }
 
-async fn listen(sentinel: Client, name: String, said: Arc<Notify>, limits: Limits) {
+async fn listen(sentinel: Client, name: String, heard: Arc<Heard>, limits: Limits) {
     let mut pause = FIRST_PAUSE;
     loop {
         let begun = Instant::now();
         // The driver's futures are large.
-        let end = Box::pin(listen_once(&sentinel, &name, &said, limits)).await;
+        let end = Box::pin(listen_once(&sentinel, &name, &heard, limits)).await;
         tracing::debug!(
             target: "leases",
             error = %end,
@@ -97,8 +119,8 @@ async fn listen(sentinel: Client, name: String, said: Arc<Notify>, limits: Limit
 }
 
 /// Returns when the connection is gone.
-async fn listen_once(sentinel: &Client, name: &str, said: &Notify, limits: Limits) -> StoreError {
-    match subscribed(sentinel, name, said, limits).await {
+async fn listen_once(sentinel: &Client, name: &str, heard: &Heard, limits: Limits) -> StoreError {
+    match subscribed(sentinel, name, heard, limits).await {
         Ok(()) => StoreError::unavailable("the sentinel closed the connection"),
         Err(error) => error,
     }
@@ -107,14 +129,13 @@ async fn listen_once(sentinel: &Client, name: &str, said: &Notify, limits: Limit
 async fn subscribed(
     sentinel: &Client,
     name: &str,
-    said: &Notify,
+    heard: &Heard,
     limits: Limits,
 ) -> Result<(), StoreError> {
     let connection = within(limits.connect, sentinel.get_async_pubsub()).await?;
     let (mut sink, mut messages) = connection.split();
     within(limits.response, sink.subscribe(&CHANNELS[..])).await?;
-    // What was said before it stood was not heard.
-    said.notify_one();
+    heard.stands.notify_one();
     loop {
         let message = match timeout(limits.response, messages.next()).await {
             Ok(Some(message)) => message,
@@ -126,7 +147,7 @@ async fn subscribed(
         };
         let text: String = message.get_payload().unwrap_or_default();
         if text.split(' ').any(|word| word == name) {
-            said.notify_one();
+            heard.said.notify_one();
         }
     }
 }

@@ -6,12 +6,25 @@ const PAGE: &str = include_str!("../../docs/acl.md");
 pub(crate) const NAME: &str = "app";
 pub(crate) const PASSWORD: &str = "sécret/@:%";
 
+/// At the sentinels.
+pub(crate) const ASKER: &str = "asker";
+
 /// The line that the page gives, as it stands there, and what a configuration
 /// needs more.
 pub(crate) fn acl(more: &[&'static str]) -> String {
+    user(NAME, more)
+}
+
+/// The line for the sentinels' user.
+pub(crate) fn sentinel_acl() -> String {
+    user(ASKER, &[])
+}
+
+fn user(name: &str, more: &[&'static str]) -> String {
     let line = PAGE
         .lines()
-        .find_map(|line| line.strip_prefix("ACL SETUSER "))
+        .filter_map(|line| line.strip_prefix("ACL SETUSER "))
+        .find(|line| line.split(' ').next() == Some(name))
         .expect("the page on rights gives a line for a user");
     let more: Vec<_> = more.iter().copied().map(listed).collect();
     let line = line.replace("PASSWORD", PASSWORD);

@@ -11,6 +11,7 @@ mod over;
 mod record;
 mod spoil;
 mod store;
+mod trio;
 mod variant;
 
 use std::process::ExitCode;

@@ -6,6 +6,7 @@ use lease_core::Key;
 
 use crate::record;
 use crate::store::OwnServer;
+use crate::trio::OwnTrio;
 
 #[async_trait]
 impl Spoiling for OwnServer {
@@ -15,5 +16,16 @@ impl Spoiling for OwnServer {
 
     async fn spoiled_is_intact(&self, key: &Key, how: Spoil) -> Result<bool, FixtureError> {
         record::is_intact(&self.server, key, how)
+    }
+}
+
+#[async_trait]
+impl Spoiling for OwnTrio {
+    async fn spoil(&self, key: &Key, how: Spoil) -> Result<bool, FixtureError> {
+        record::spoil(self.primary()?, key, how)
+    }
+
+    async fn spoiled_is_intact(&self, key: &Key, how: Spoil) -> Result<bool, FixtureError> {
+        record::is_intact(self.primary()?, key, how)
     }
 }

@@ -16,7 +16,7 @@ use lease_redis::{RedisOptions, RedisStore};
 use crate::variant::{Variant, Way};
 use crate::{app, over};
 
-const TOMBSTONES: Duration = Duration::from_secs(10);
+pub(crate) const TOMBSTONES: Duration = Duration::from_secs(10);
 /// For a replica to confirm.
 const WITHIN: Duration = Duration::from_secs(4);
 
@@ -74,24 +74,10 @@ impl OwnServer {
         })
     }
 
-    /// A store that was never used begins with one, as after a restart.
     pub(crate) async fn wait_out_the_quarantine(&self) -> Result<(), FixtureError> {
-        if self.variant.quarantine.is_none() {
-            return Ok(());
-        }
-        let first = AcquireRequest {
-            key: Key::new("the first")?,
-            owner: Owner::random()?,
-            ttl: Ttl::MIN,
-            label: Label::EMPTY,
-            rule: TokenRule::NEXT,
-        };
-        match self.open().await?.acquire(&first).await? {
-            AcquireOutcome::Refused(RefusedReason::Quarantine { remaining }) => {
-                tokio::time::sleep(remaining).await;
-                Ok(())
-            }
-            other => Err(format!("a quarantine at first, not {other:?}").into()),
+        match self.variant.quarantine {
+            Some(_) => wait_out_the_quarantine(&self.open().await?).await,
+            None => Ok(()),
         }
     }
 
@@ -109,6 +95,24 @@ impl OwnServer {
             Some(replica) => Ok(replica.wait_until_linked()?),
             None => Ok(()),
         }
+    }
+}
+
+/// A store that was never used begins with one, as after a restart.
+pub(crate) async fn wait_out_the_quarantine(store: &RedisStore) -> Result<(), FixtureError> {
+    let first = AcquireRequest {
+        key: Key::new("the first")?,
+        owner: Owner::random()?,
+        ttl: Ttl::MIN,
+        label: Label::EMPTY,
+        rule: TokenRule::NEXT,
+    };
+    match store.acquire(&first).await? {
+        AcquireOutcome::Refused(RefusedReason::Quarantine { remaining }) => {
+            tokio::time::sleep(remaining).await;
+            Ok(())
+        }
+        other => Err(format!("a quarantine at first, not {other:?}").into()),
     }
 }
 

@@ -8,6 +8,7 @@ use lease_conformance::{Fixture, FixtureError, Store};
 
 use crate::app;
 use crate::store::OwnServer;
+use crate::trio::OwnTrio;
 
 /// One way, with what it changes.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +31,8 @@ pub(crate) enum Way {
     UnixSocket,
     /// By a connection of the application's own.
     Over,
+    /// To the primary that sentinels name.
+    Sentinels,
 }
 
 const PLAIN: Variant = Variant {
@@ -108,6 +111,28 @@ const ALL: &[Variant] = &[
         ..PLAIN
     },
     Variant {
+        name: "sentinel",
+        way: Way::Sentinels,
+        persistence: Persistence::AofAlways,
+        replica: true,
+        always: true,
+        ..PLAIN
+    },
+    Variant {
+        name: "sentinel_tls",
+        way: Way::Sentinels,
+        tls: true,
+        ..PLAIN
+    },
+    Variant {
+        name: "sentinel_quarantine",
+        way: Way::Sentinels,
+        persistence: Persistence::AofAlways,
+        replica: true,
+        quarantine: Some(QUARANTINE),
+        ..PLAIN
+    },
+    Variant {
         name: "over",
         way: Way::Over,
         ..PLAIN
@@ -147,13 +172,15 @@ impl Variant {
         if self.quarantine.is_some() {
             rights.push("+info");
         }
-        if self.replica {
-            rights.push("+wait");
+        match self.way {
+            Way::Sentinels => rights.push("+role"),
+            _ if self.replica => rights.push("+wait"),
+            _ => {}
         }
         rights
     }
 
-    fn server(&self) -> RedisBuilder {
+    pub(crate) fn server(&self) -> RedisBuilder {
         let server = RedisServer::builder()
             .persistence(self.persistence)
             .default_user_off()
@@ -165,6 +192,9 @@ impl Variant {
 #[async_trait]
 impl Fixture for Variant {
     async fn open(&self) -> Result<Box<dyn Store>, FixtureError> {
+        if self.way == Way::Sentinels {
+            return Ok(Box::new(OwnTrio::new(*self).await?));
+        }
         let store = OwnServer::new(*self, self.server().start()?)?;
         store.wait_out_the_quarantine().await?;
         Ok(Box::new(store))

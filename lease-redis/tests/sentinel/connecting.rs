@@ -8,7 +8,7 @@ use lease_core::{LeaseBackend, StoreError, StoreErrorKind};
 use lease_redis::RedisOptions;
 
 use crate::support::*;
-use crate::trio::{act, options, pair, start, store, until};
+use crate::trio::{act, failover, options, pair, start, store, until};
 
 /// Far less than any time limit that may hold an opening up, and much for a busy
 /// machine.
@@ -160,4 +160,24 @@ async fn a_store_that_is_dropped_leaves_no_connection_to_a_sentinel() {
     drop(other);
     until("none listens", || listening() == 0).await;
     act(&trio, SentinelTrio::settle).await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_and_servers_may_speak_tls() {
+    let trio = SentinelTrio::builder()
+        .replicas(1)
+        .nodes(RedisServer::builder().tls());
+    let trio = start(trio).await;
+    let authority = trio.nodes()[0].server().authority_pem().unwrap();
+    let url = format!("{}?ca={}", trio.url(), authority.display());
+    let store = options_of(&url).open().await.unwrap();
+    granted(store.acquire(&request("a", 60_000)).await.unwrap());
+    failover(&trio).await;
+    let request = request("b", 60_000);
+    granted(persist(|| store.acquire(&request)).await);
+
+    let error = refused(by(&trio.url())).await;
+    assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
+    assert!(error.message().contains("?ca="), "{error}");
 }

@@ -61,8 +61,16 @@ async fn a_planned_failover_keeps_what_was_replicated() {
 /// It would go on granting what the new one grants, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_former_primary_that_still_answers_is_left() {
-    let trio = pair().await;
-    let client = store(&trio).await;
+    // With the rights that the page lists, and no more.
+    let page = include_str!("../../docs/acl.md");
+    let user = page
+        .lines()
+        .find_map(|line| line.strip_prefix("ACL SETUSER asker "));
+    let user = format!("asker {}", user.unwrap());
+    let trio = start(SentinelTrio::builder().replicas(1).sentinel_user(&user)).await;
+    let url = trio.url().sentinel_user("asker", "PASSWORD");
+    let store = async || options(&url).open().await.unwrap();
+    let client = store().await;
     granted(client.acquire(&request("before", 60_000)).await.unwrap());
     act(&trio, |trio| trio.hide_from_sentinels(&trio.nodes()[0])).await;
     let former = node(&trio, 0).address();
@@ -85,7 +93,7 @@ async fn a_former_primary_that_still_answers_is_left() {
     }
     println!("left {:?} after the sentinels agreed", since.elapsed());
     // And for good: a new client goes there as well.
-    for (client, name) in [(&client, "last"), (&store(&trio).await, "new")] {
+    for (client, name) in [(&client, "last"), (&store().await, "new")] {
         granted(client.acquire(&request(name, 60_000)).await.unwrap());
         assert!(has(new, name) && !has(old, name));
     }

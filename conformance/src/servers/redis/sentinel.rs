@@ -27,6 +27,7 @@ mod builder;
 mod wait;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -41,6 +42,8 @@ use crate::proxy::FaultProxy;
 const NAME: &str = "leases";
 /// The user by which sentinels come to the servers with data.
 const WATCHER: &str = "lease-conformance-sentinel";
+/// Longer than a failover takes that goes well.
+const AGAIN: Duration = Duration::from_secs(3);
 /// Of so many sentinels, two must agree.
 const SENTINELS: usize = 3;
 
@@ -134,11 +137,22 @@ impl SentinelTrio {
     /// If they do not within half a minute.
     pub fn failover(&self) -> Result<&DataNode, ServerError> {
         let former = self.primary()?.address();
-        let order = ["SENTINEL", "FAILOVER", NAME];
-        // One that has just had another, or that does not know the replicas yet,
-        // refuses.
-        self.until("begin a failover", || {
-            Ok(self.running().any(|one| one.command(&order).is_ok()))
+        let mut ordered: Option<Instant> = None;
+        self.until("fail over", || {
+            if self.someone_names_another_than(former)? {
+                return Ok(true);
+            }
+            // A sentinel refuses while one is under way, and gives one up when
+            // it knows of no replica well enough.
+            if ordered.is_none_or(|at| at.elapsed() > AGAIN) {
+                let order = ["SENTINEL", "FAILOVER", NAME];
+                ordered = self
+                    .running()
+                    .next()
+                    .and_then(|one| one.command(&order).ok())
+                    .map(|_| Instant::now());
+            }
+            Ok(false)
         })?;
         self.primary_other_than(former)
     }
@@ -149,7 +163,7 @@ impl SentinelTrio {
     /// # Errors
     /// What a server answers.
     pub fn pause_replication(&self) -> Result<(), ServerError> {
-        self.set_failover_timeout(std::time::Duration::from_secs(180))?;
+        self.set_failover_timeout(Duration::from_secs(180))?;
         let primary = self.primary()?.address();
         let nowhere = (Ipv4Addr::LOCALHOST, self.nowhere.port()).into();
         for replica in self.nodes.iter().filter(|one| one.address() != primary) {
@@ -173,12 +187,22 @@ impl SentinelTrio {
         self.settle()
     }
 
-    fn set_failover_timeout(&self, time: std::time::Duration) -> Result<(), ServerError> {
+    fn set_failover_timeout(&self, time: Duration) -> Result<(), ServerError> {
         let ms = time.as_millis().to_string();
         for sentinel in self.running() {
             sentinel.command(&["SENTINEL", "SET", NAME, "failover-timeout", &ms])?;
         }
         Ok(())
+    }
+
+    /// From now on the sentinels neither look at the servers nor talk: nothing
+    /// passes a door but what clients send, and what they are answered. They
+    /// answer clients all the same, and see no server's end.
+    ///
+    /// # Errors
+    /// What a sentinel answers.
+    pub fn quiet(&self) -> Result<(), ServerError> {
+        self.running().try_for_each(builder::quiet)
     }
 
     /// The sentinels see no more of this server, as if they were cut off from

@@ -18,6 +18,7 @@ pub struct SentinelBuilder {
     replicas: usize,
     down_after: Duration,
     failover_timeout: Duration,
+    directly: bool,
     users: Vec<String>,
     lines: Vec<String>,
 }
@@ -30,6 +31,7 @@ impl Default for SentinelBuilder {
             replicas: 2,
             down_after: Duration::from_secs(1),
             failover_timeout: Duration::from_secs(4),
+            directly: false,
             users: Vec::new(),
             lines: Vec::new(),
         }
@@ -54,6 +56,14 @@ impl SentinelBuilder {
     /// After how long without an answer a sentinel takes a server for gone.
     pub fn down_after(mut self, time: Duration) -> Self {
         self.down_after = time;
+        self
+    }
+
+    /// Until the first failover, replicas follow the primary by its own address,
+    /// so that its door has clients and sentinels alone: see
+    /// [`SentinelTrio::quiet`].
+    pub fn replicate_directly(mut self) -> Self {
+        self.directly = true;
         self
     }
 
@@ -95,8 +105,12 @@ impl SentinelBuilder {
             .map(|_| self.node(&member, &watcher))
             .collect::<Result<Vec<_>, _>>()?;
         let primary = nodes[0].address();
+        let follows = match self.directly {
+            true => nodes[0].server.address(),
+            false => primary,
+        };
         for replica in &nodes[1..] {
-            follow(&replica.server, primary)?;
+            follow(&replica.server, follows)?;
         }
         let mut trio = SentinelTrio {
             sentinels: Vec::new(),
@@ -188,6 +202,15 @@ impl SentinelBuilder {
         hurry(&sentinel)?;
         Ok(sentinel)
     }
+}
+
+/// From now on it does neither.
+pub(super) fn quiet(sentinel: &RedisServer) -> Result<(), ServerError> {
+    let mut never = vec!["SENTINEL", "DEBUG"];
+    for what in ["INFO-PERIOD", "PING-PERIOD", "PUBLISH-PERIOD"] {
+        never.extend([what, "3600000"]);
+    }
+    sentinel.command(&never).map(drop)
 }
 
 /// Sentinels look and talk every few seconds; tests have less time. The period of

@@ -42,13 +42,15 @@ impl SentinelTrio {
     pub fn settle(&self) -> Result<(), ServerError> {
         self.until("follow one primary", || {
             // Which one may change meanwhile.
-            let primary = self.primary()?.address();
+            let primary = self.primary()?;
+            let (primary, direct) = (primary.address(), primary.server.address());
             for node in self.nodes.iter().filter(|one| runs(&one.server)) {
                 let well = match node.address() == primary {
                     true => is(&node.server, "role", "master")?,
                     false => {
-                        is(&node.server, "master_link_status", "up")?
-                            && is(&node.server, "master_port", &primary.port().to_string())?
+                        let ports = [primary.port(), direct.port()].map(|port| port.to_string());
+                        let follows = node.server.info("master_port")?.unwrap_or_default();
+                        is(&node.server, "master_link_status", "up")? && ports.contains(&follows)
                     }
                 };
                 if !well {
@@ -74,6 +76,18 @@ impl SentinelTrio {
     pub fn start_sentinel(&self, sentinel: &RedisServer) -> Result<(), ServerError> {
         sentinel.start()?;
         super::builder::hurry(sentinel)
+    }
+
+    pub(super) fn someone_names_another_than(
+        &self,
+        former: SocketAddr,
+    ) -> Result<bool, ServerError> {
+        for sentinel in self.running() {
+            if primary_of(sentinel)?.is_some_and(|now| now != former) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn primary_by(&self, wanted: impl Fn(SocketAddr) -> bool) -> Result<&DataNode, ServerError> {
