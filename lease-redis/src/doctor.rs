@@ -17,6 +17,7 @@ mod persistence;
 mod probes;
 mod replication;
 mod rights;
+pub(crate) mod sentinel;
 mod server;
 mod settings;
 mod time;

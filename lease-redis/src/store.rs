@@ -25,6 +25,7 @@ use crate::reply::Reply;
 use crate::request::Request;
 use crate::script::{Script, Sender};
 use crate::sentinel::Following;
+use crate::servers::Servers;
 use crate::wake::WakeUps;
 
 /// Batches under way at once over one connection: a few keep the server busy
@@ -339,8 +340,18 @@ impl LeaseBackend for RedisStore {
             mark_retention: options.mark_retention,
         };
         let lanes = self.inner.lanes()?;
-        let mut up = lanes.plain.sender().link().connection().await?;
-        doctor::diagnose(&mut up.wire, &facts).await
+        let look = async {
+            let mut up = lanes.plain.sender().link().connection().await?;
+            doctor::diagnose(&mut up.wire, &facts).await
+        };
+        match &options.servers {
+            Servers::Sentinels(sentinels) => {
+                let primary = look.await;
+                doctor::sentinel::diagnose(sentinels, primary, &facts, options.connect_timeout)
+                    .await
+            }
+            _ => look.await,
+        }
     }
 }
 

@@ -57,7 +57,7 @@ fn human(finding: &lease_core::Finding) -> String {
 
 /// The one finding whose `what` starts so is of this severity.
 #[track_caller]
-fn found(diagnosis: &Diagnosis, what: &str, severity: Severity) -> String {
+pub(super) fn found(diagnosis: &Diagnosis, what: &str, severity: Severity) -> String {
     let all = &diagnosis.findings;
     let matching: Vec<_> = all.iter().filter(|f| f.what.starts_with(what)).collect();
     match matching[..] {
