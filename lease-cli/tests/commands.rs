@@ -249,6 +249,7 @@ fn stores_lists_what_is_compiled_in_and_what_is_not() {
     assert_eq!(find("sqlite")["guarantees"]["exclusion"], "one host");
     assert_eq!(find("redis")["compiled_in"], true);
     assert_eq!(find("redis")["guarantees"]["wake_ups"], "push");
+    assert_eq!(find("redis-sentinel")["compiled_in"], true);
     assert_eq!(find("postgres")["compiled_in"], false);
     assert_eq!(find("postgres")["feature"], "postgres");
     assert!(find("postgres")["guarantees"].is_null());

@@ -1,10 +1,14 @@
-//! For those who run the server: rights, and what the doctor finds.
+//! For those who run the server: rights, what the doctor finds, and what changes
+//! with Sentinel.
 
 #[doc = include_str!("../docs/acl.md")]
 pub mod acl {}
 
 #[doc = include_str!("../docs/doctor.md")]
 pub mod doctor {}
+
+#[doc = include_str!("../docs/sentinel.md")]
+pub mod sentinel {}
 
 #[doc = include_str!("../docs/redlock.md")]
 pub mod redlock {}

@@ -22,8 +22,9 @@
 //! ```
 //!
 //! For Redis from version 6 on and for Valkey: **one** primary, with or without
-//! replicas, that is no part of a cluster. A quorum of such servers is
-//! [`RedlockOptions`]; see [`redlock`](guide::redlock).
+//! replicas, that is no part of a cluster; named by its address, or by the
+//! sentinels that watch it: see [`sentinel`](guide::sentinel). A quorum of such
+//! servers is [`RedlockOptions`]; see [`redlock`](guide::redlock).
 //!
 //! # What it promises, failure by failure
 //! Where exclusion is lost, the former holder learns of it at its next renewal
@@ -33,7 +34,7 @@
 //! | what happens | exclusion | tokens |
 //! | --- | --- | --- |
 //! | a client is killed, holder or not | kept; its keys are free when their TTL is over | keep rising |
-//! | the server restarts with `appendfsync always` | kept: a grant is on the disk before it is answered, if the disk does what it is told. Say so by [`RedisOptions::durable`] | keep rising |
+//! | the server restarts with `appendfsync always` | kept: a grant is on the disk before it is answered, if the disk does what it is told. Say so by [`RedisOptions::durable`]. Over Sentinel a replica may take over instead | keep rising |
 //! | it restarts with `appendfsync everysec` | kept if only the server was killed; after a loss of power **lost** for grants and renewals of the last second or two, kept with a quarantine | keep rising, if the clock did not step back behind what was lost |
 //! | it restarts with snapshots (RDB) | kept after a clean stop; after a kill **lost** for what came after the last snapshot, kept with a quarantine | likewise |
 //! | it restarts without persistence; its data is lost; `FLUSHALL` | **lost** for what was held; kept with a quarantine | likewise; a mark that a fence or `Exactly` had set ahead of the clock is lost, as it is with anything that loses the mark |
@@ -42,7 +43,7 @@
 //! | the clock steps back | kept; grants last longer by the step | keep rising, unless it steps back by more than [`RedisOptions::mark_retention`] and the key had been idle for that long |
 //! | a replica takes over | **lost** for what had not reached it; kept with a quarantine, if the former primary answers nobody any more; that it takes over again later begins another | keep rising, if the replica's clock is not behind what was lost |
 //! | it takes over, with [`RedisOptions::wait_for_replicas`] | likewise, but less is lost: what was confirmed is on so many replicas, and the one that takes over may be another | likewise |
-//! | two servers take themselves for the primary | **lost**, quarantine or not | each server's rise; between the two they may be equal |
+//! | two servers take themselves for the primary | **lost**, quarantine or not; over Sentinel a client leaves the former one when it hears of the other | each server's rise; between the two they may be equal |
 //! | the server stands still (SIGSTOP, swapping, a long script of others) | kept: nobody is granted anything meanwhile. A request without an answer for [`RedisOptions::response_timeout`] is `UnknownOutcome` | keep rising |
 //! | a connection is lost | kept; what was under way is asked once more over another one where that can do no harm, else it is `UnknownOutcome`; connections are opened after a pause of at most a second | keep rising |
 //! | packets vanish without a word | kept; the connection is given up after the response timeout, or as soon as a caller gives up while it has been silent for far longer than its round trips, and a new one is opened | keep rising |
@@ -140,7 +141,7 @@
 //!   waits for company. Renewals of many leases are one call for each 256.
 //! * **Links.** One connection for each tokio runtime, one more with
 //!   `wait_for_replicas` (a `WAIT` blocks its connection), one for wake-ups
-//!   while somebody waits. A dropped request is not unsent: one that waits for
+//!   while somebody waits, and over Sentinel one to each sentinel. A dropped request is not unsent: one that waits for
 //!   its batch is dropped, one that was sent may take effect.
 //! * **Wake-ups.** A release, an abandoned grant and a fence that frees its key
 //!   publish on the key's channel. An expiry publishes nothing: the core knows

@@ -67,7 +67,14 @@ impl RedisOptions {
     ///   files are read here, once. There is no insecure mode;
     /// * `redis+unix:///path/to/socket` or `unix:///path/to/socket`, with
     ///   `?db=…&user=…&pass=…`;
-    /// * `valkey://`, `valkeys://` and `valkey+unix://` mean the same.
+    /// * `redis+sentinel://[user:password@]host[:port],host[:port]/name[/database]`
+    ///   for the primary that these sentinels call `name`, and
+    ///   `rediss+sentinel://…`, by TLS to all of them. The port of a sentinel is
+    ///   26379 unless given. The login is that of the servers with data; the
+    ///   sentinels' own, if they ask for one, is
+    ///   `?sentinel_user=…&sentinel_password=…`, or the latter alone;
+    /// * `valkey://`, `valkeys://`, `valkey+unix://`, `valkey+sentinel://` and
+    ///   `valkeys+sentinel://` mean the same.
     ///
     /// Every one takes the options `protocol` (`resp2`, the default, or
     /// `resp3`), `prefix`, `mark_retention_ms`, `tombstone_retention_ms`,
@@ -95,6 +102,25 @@ impl RedisOptions {
     #[must_use]
     pub fn from_client(client: redis::Client) -> Self {
         Self::of(Servers::one(client))
+    }
+
+    /// Connects to the primary that these sentinels call `name`, as `node` does
+    /// but for its address: to its database and with its credentials, protocol
+    /// and TLS settings. Each of `sentinels` connects to one of them.
+    ///
+    /// Clients' TCP settings are treated as in [`from_client`](Self::from_client).
+    ///
+    /// # Errors
+    /// [`InvalidInput::Url`] for a name that Sentinel does not take, and for no
+    /// sentinels at all.
+    pub fn from_sentinels(
+        sentinels: impl IntoIterator<Item = redis::Client>,
+        name: &str,
+        node: redis::Client,
+    ) -> Result<Self, InvalidInput> {
+        let sentinels: Vec<_> = sentinels.into_iter().collect();
+        let sentinels = crate::url::sentinels(sentinels, name, node)?;
+        Ok(Self::of(Servers::sentinels(sentinels)))
     }
 
     /// The usual settings for these servers.
@@ -182,7 +208,8 @@ impl RedisOptions {
     /// Tells that the server runs with `appendonly yes` and `appendfsync
     /// always`, so that every grant is on its disk before it is answered.
     /// Changes only what [`guarantees`](Self::guarantees) claims; `lease
-    /// doctor` checks that it is true.
+    /// doctor` checks that it is true. With Sentinel it changes nothing: what
+    /// comes back after a crash may be another server.
     ///
     /// Defaults to `false`.
     #[must_use]
@@ -216,7 +243,7 @@ impl RedisOptions {
     #[must_use]
     pub fn guarantees(&self) -> Guarantees {
         let mut exclusion = Survives::NOTHING;
-        if self.durable {
+        if self.durable && !self.servers.fail_over() {
             exclusion = exclusion.restart();
         }
         if self.quarantine.is_some() {

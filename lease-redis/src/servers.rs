@@ -92,6 +92,14 @@ impl Servers {
         }
     }
 
+    /// Whether a server that is away for a while is replaced by another.
+    pub(crate) fn fail_over(&self) -> bool {
+        match self {
+            Self::One(_) => false,
+            Self::Sentinels(_) => true,
+        }
+    }
+
     /// What kind of store it is, as its guarantees name it.
     pub(crate) fn store(&self) -> &'static str {
         match self {

@@ -14,6 +14,7 @@ use crate::RedisOptions;
 use crate::client;
 pub(crate) use hosts::Hosts;
 use query::Query;
+pub(crate) use sentinel::sentinels;
 
 const FORMS: &str = "write redis://user:password@host:6379/0, rediss://… for TLS, or \
                      redis+unix:///path/to/socket, and special characters in it as %40 and the like";

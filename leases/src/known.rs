@@ -48,6 +48,7 @@ pub(crate) enum Kind {
     Memory,
     Sqlite,
     Redis,
+    RedisSentinel,
     Redlock,
     Later,
 }
@@ -99,7 +100,17 @@ pub(crate) const KNOWN: &[Known] = &[
         ],
         feature: Some("redis"),
     },
-    later("redis-sentinel", &["redis+sentinel"], "redis"),
+    Known {
+        kind: Kind::RedisSentinel,
+        name: "redis-sentinel",
+        schemes: &[
+            "redis+sentinel",
+            "rediss+sentinel",
+            "valkey+sentinel",
+            "valkeys+sentinel",
+        ],
+        feature: Some("redis"),
+    },
     later("redis-cluster", &["redis+cluster"], "redis"),
     Known {
         kind: Kind::Redlock,
@@ -129,11 +140,9 @@ fn availability(kind: Kind) -> Availability {
         #[cfg(not(feature = "sqlite"))]
         Kind::Sqlite => Availability::FeatureOff,
         #[cfg(feature = "redis")]
-        Kind::Redis => match lease_redis::RedisOptions::from_url("redis://localhost") {
-            Ok(options) => compiled_in(options.guarantees()),
-            // A URL of our own: never.
-            Err(_) => Availability::NotYet,
-        },
+        Kind::Redis => redis("redis://localhost"),
+        #[cfg(feature = "redis")]
+        Kind::RedisSentinel => redis("redis+sentinel://localhost/leases"),
         #[cfg(feature = "redis")]
         Kind::Redlock => match redlock() {
             Ok(guarantees) => compiled_in(guarantees),
@@ -141,8 +150,17 @@ fn availability(kind: Kind) -> Availability {
             Err(_) => Availability::NotYet,
         },
         #[cfg(not(feature = "redis"))]
-        Kind::Redis | Kind::Redlock => Availability::FeatureOff,
+        Kind::Redis | Kind::RedisSentinel | Kind::Redlock => Availability::FeatureOff,
         Kind::Later => Availability::NotYet,
+    }
+}
+
+#[cfg(feature = "redis")]
+fn redis(url: &str) -> Availability {
+    match lease_redis::RedisOptions::from_url(url) {
+        Ok(options) => compiled_in(options.guarantees()),
+        // A URL of our own: never.
+        Err(_) => Availability::NotYet,
     }
 }
 

@@ -53,10 +53,11 @@
 //! | `memory:` | always | a new, empty store inside this process |
 //! | `sqlite:///absolute/path.db`, `sqlite:relative.db` | `sqlite` (default) | the processes of one host |
 //! | `redis://host:6379/0`, `rediss://…` by TLS, `redis+unix:///path/to/socket` | `redis` | whoever reaches that server |
+//! | `redis+sentinel://host:26379,host:26379/name/0`, `rediss+sentinel://…` by TLS | `redis` | whoever reaches the primary that these sentinels name |
 //! | `redlock://host,host,host/0`, `redlocks://…` by TLS | `redis` | whoever reaches a majority of those servers |
 //!
-//! `valkey://`, `valkeys://`, `valkey+unix://` and `unix://` mean the same as their
-//! kin of Redis.
+//! `valkey://`, `valkeys://`, `valkey+unix://`, `valkey+sentinel://`,
+//! `valkeys+sentinel://` and `unix://` mean the same as their kin of Redis.
 //!
 //! # Cargo features
 //! * `sqlite` (default): leases in an SQLite file.

@@ -70,7 +70,10 @@ impl Answers {
                     true => StoreErrorKind::Unavailable,
                     false => failure.kind(),
                 };
-                let words = format!("none of {asked} sentinels names the primary: {failure}");
+                let words = format!(
+                    "none of {asked} sentinels names the primary: {}",
+                    failure.message()
+                );
                 StoreError::with_source(kind, words, failure)
             }
             _ if self.strangers > 0 => {

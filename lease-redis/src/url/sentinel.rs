@@ -1,7 +1,7 @@
 //! `redis+sentinel://login@host:port,host:port/name/database?options`
 
 use lease_core::InvalidInput;
-use redis::{ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+use redis::{Client, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use super::hosts::Hosts;
 use super::{bad, percent_decoded};
@@ -36,7 +36,7 @@ pub(super) fn parse(text: &str, tls: bool) -> Result<RedisOptions, InvalidInput>
     };
     let mut options = super::parse(&hosts.url(scheme, any, db, query.as_deref()))?;
     let files = files(query.as_deref());
-    let sentinels = hosts
+    let clients = hosts
         .servers()
         .iter()
         .map(|server| {
@@ -48,8 +48,28 @@ pub(super) fn parse(text: &str, tls: bool) -> Result<RedisOptions, InvalidInput>
         })
         .collect::<Result<Vec<_>, _>>()?;
     let node = options.servers.client().clone();
-    options.servers = Servers::sentinels(Sentinels::new(sentinels, name, node));
+    options.servers = Servers::sentinels(self::sentinels(clients, &name, node)?);
     Ok(options)
+}
+
+/// Checks what a URL or a program names.
+pub(crate) fn sentinels(
+    clients: Vec<Client>,
+    name: &str,
+    node: Client,
+) -> Result<Sentinels, InvalidInput> {
+    if clients.is_empty() {
+        return Err(bad("there are no sentinels to ask; name one at least"));
+    }
+    // What Sentinel itself takes.
+    let takes = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+    if !(1..=MAX_NAME_BYTES).contains(&name.len()) || !name.bytes().all(takes) {
+        return Err(bad(format!(
+            "the name of a primary has letters, digits, '.', '-' and '_', 1 to {MAX_NAME_BYTES} of \
+             them, and no others; {FORM}"
+        )));
+    }
+    Ok(Sentinels::new(clients, name.to_owned(), node))
 }
 
 /// The name of the primary, and the database as it was written.
@@ -67,14 +87,6 @@ fn named(path: &str) -> Result<(String, &str), InvalidInput> {
         )));
     }
     let name = percent_decoded(name).unwrap_or_default();
-    // What Sentinel itself takes.
-    let takes = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
-    if name.len() > MAX_NAME_BYTES || !name.bytes().all(takes) {
-        return Err(bad(format!(
-            "the name of a primary has letters, digits, '.', '-' and '_', at most {MAX_NAME_BYTES}, \
-             and no others; {FORM}"
-        )));
-    }
     Ok((name, db))
 }
 

@@ -47,6 +47,7 @@ async fn a_planned_failover_keeps_what_was_replicated() {
     let client = store(&trio).await;
     let mine = request("mine", 60_000);
     let token = granted(client.acquire(&mine).await.unwrap()).token;
+    until("replicated", || has(node(&trio, 1).server(), "mine")).await;
     failover(&trio).await;
     let renewal = renewal(&mine, token);
     assert_eq!(

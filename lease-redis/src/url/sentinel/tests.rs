@@ -85,5 +85,36 @@ fn a_mistake_is_named_and_no_secret_is() {
         assert!(!said.contains("cret"), "{url}: {said}");
     }
     let long = format!("redis+sentinel://a/{}", "m".repeat(129));
-    assert!(error(&long).contains("at most 128"));
+    assert!(error(&long).contains("1 to 128"));
+}
+
+#[test]
+fn a_program_may_bring_its_own_clients() {
+    let client = |url: &str| redis::Client::open(url).unwrap();
+    let of = |sentinels: Vec<redis::Client>, name: &str| {
+        RedisOptions::from_sentinels(sentinels, name, client("redis://:secret@any/2"))
+    };
+    let shown = format!("{:?}", of(vec![client("redis://a:7")], "m").unwrap());
+    for part in [r#"sentinels: ["a:7"]"#, r#"primary: "m""#, "database: 2"] {
+        assert!(shown.contains(part), "{shown}");
+    }
+    assert!(!shown.contains("secret"), "{shown}");
+    assert!(of(Vec::new(), "m").is_err());
+    assert!(of(vec![client("redis://a")], "").is_err());
+}
+
+#[test]
+fn a_restart_may_be_a_failover_and_so_it_is_not_claimed() {
+    use lease_core::{Exclusion, Survives};
+    let options = |more: &str| {
+        let url = format!("redis+sentinel://a/m?{more}prefix=p");
+        RedisOptions::from_url(&url).unwrap().guarantees()
+    };
+    let plain = options("");
+    assert_eq!(plain.store, "redis-sentinel");
+    assert_eq!(plain.exclusion, Exclusion::SinglePrimary);
+    assert_eq!(plain.exclusion_survives, Survives::NOTHING);
+    assert_eq!(options("durable=true&"), plain);
+    let quarantine = options("quarantine_ms=5000&").exclusion_survives;
+    assert_eq!(quarantine, Survives::NOTHING.restart().data_loss());
 }

@@ -60,10 +60,13 @@ impl SentinelTrio {
             Ok(true)
         })?;
         let (others, replicas) = (SENTINELS - 1, self.settings.replica_count());
+        let running = self.nodes.iter().filter(|one| runs(&one.server)).count();
         for sentinel in self.running() {
             self.until("know of one another", || {
                 let seen = |what| number(sentinel, what);
-                Ok(seen("num-other-sentinels")? >= others && seen("num-slaves")? >= replicas)
+                Ok(seen("num-other-sentinels")? >= others
+                    && seen("num-slaves")? >= replicas
+                    && linked(sentinel)? + 1 >= running)
             })?;
         }
         Ok(())
@@ -164,6 +167,20 @@ fn primary_of(sentinel: &RedisServer) -> Result<Option<SocketAddr>, ServerError>
     let text = |at: usize| words.get(at)?.text();
     let address = text(0).zip(text(1));
     Ok(address.and_then(|(ip, port)| format!("{ip}:{port}").parse().ok()))
+}
+
+/// How many replicas the sentinel has seen in touch with the primary.
+fn linked(sentinel: &RedisServer) -> Result<usize, ServerError> {
+    let reply = sentinel.command(&["SENTINEL", "REPLICAS", NAME])?;
+    let replicas = reply.list().unwrap_or_default().iter();
+    let linked = replicas.filter(|one| {
+        let words = one.list().unwrap_or_default();
+        let pair = ["master-link-status", "ok"].map(Some);
+        words
+            .chunks_exact(2)
+            .any(|found| [found[0].text(), found[1].text()] == pair)
+    });
+    Ok(linked.count())
 }
 
 /// What the sentinel says of the primary.
