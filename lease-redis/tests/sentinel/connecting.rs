@@ -8,7 +8,7 @@ use lease_core::{LeaseBackend, StoreError, StoreErrorKind};
 use lease_redis::RedisOptions;
 
 use crate::support::*;
-use crate::trio::{act, failover, options, pair, start, store, until};
+use crate::trio::{act, options, pair, start, store, until};
 
 /// Far less than any time limit that may hold an opening up, and much for a busy
 /// machine.
@@ -173,7 +173,7 @@ async fn sentinels_and_servers_may_speak_tls() {
     let url = format!("{}?ca={}", trio.url(), authority.display());
     let store = options_of(&url).open().await.unwrap();
     granted(store.acquire(&request("a", 60_000)).await.unwrap());
-    failover(&trio).await;
+    crate::trio::failover(&trio).await;
     let request = request("b", 60_000);
     granted(persist(|| store.acquire(&request)).await);
 
