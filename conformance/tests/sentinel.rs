@@ -30,6 +30,7 @@ fn a_failover_makes_a_replica_the_primary_and_it_has_the_data() {
     let former = trio.primary().unwrap();
     assert_eq!(former.address(), trio.nodes()[0].address());
     set(former, "before");
+    trio.wait_until_replicated().unwrap();
     let begun = Instant::now();
     let next = trio.failover().unwrap();
     println!("failed over in {:?}", begun.elapsed());
@@ -73,6 +74,7 @@ fn a_promotion_with_replication_paused_loses_what_was_written() {
     trio.resume_replication().unwrap();
     assert!(!has(former, "lost"));
     set(next, "kept");
+    trio.wait_until_replicated().unwrap();
     let third = trio.failover().unwrap();
     assert!(has(third, "kept"));
 }

@@ -21,14 +21,6 @@ fn trio() -> SentinelTrio {
         .unwrap()
 }
 
-fn wait_until_replicated(trio: &SentinelTrio, key: &str) {
-    let record = format!("leases:{{{key}}}");
-    until("replicated", || {
-        let exists = trio.nodes()[1].server().command(&["EXISTS", &record]);
-        exists.unwrap().integer() == Some(1)
-    });
-}
-
 #[test]
 fn a_command_goes_on_over_a_failover_and_its_token_stays() {
     let trio = trio();
@@ -43,7 +35,7 @@ fn a_command_goes_on_over_a_failover_and_its_token_stays() {
     let holder = place.holder("k");
     // What the replica has not got yet would be lost.
     let (primary, replica) = (&trio.nodes()[0], &trio.nodes()[1]);
-    wait_until_replicated(&trio, "k");
+    trio.wait_until_replicated().unwrap();
     primary.server().kill().unwrap();
     trio.primary_other_than(primary.address()).unwrap();
 
@@ -75,7 +67,7 @@ fn commands_find_the_primary_and_the_doctor_looks_at_the_sentinels() {
         .unwrap();
     let place = Place::with_store(trio.url().sentinel_user("asker", "hunter2"));
     place.done(&["acquire", "a", "--ttl", "1m"]).ok();
-    wait_until_replicated(&trio, "a");
+    trio.wait_until_replicated().unwrap();
     trio.failover().unwrap();
     assert!(place.inspect("a")["high_water"].is_u64());
     trio.settle().unwrap();

@@ -72,6 +72,27 @@ impl SentinelTrio {
         Ok(())
     }
 
+    /// Waits until every replica that runs has what the primary had when this was
+    /// called: else a failover may lose it.
+    ///
+    /// # Errors
+    /// If that takes longer than half a minute.
+    pub fn wait_until_replicated(&self) -> Result<(), ServerError> {
+        let offset = |node: &DataNode, field: &str| {
+            let text = node.server.info(field)?.unwrap_or_default();
+            Ok::<u64, ServerError>(text.parse().unwrap_or_default())
+        };
+        let primary = self.primary()?;
+        let written = offset(primary, "master_repl_offset")?;
+        let others = self.nodes.iter().filter(|one| runs(&one.server));
+        for replica in others.filter(|one| one.address() != primary.address()) {
+            self.until("get what was written", || {
+                Ok(offset(replica, "slave_repl_offset")? >= written)
+            })?;
+        }
+        Ok(())
+    }
+
     /// Starts a sentinel again that was killed.
     ///
     /// # Errors
