@@ -6,21 +6,14 @@ const PAGE: &str = include_str!("../../docs/acl.md");
 pub(crate) const NAME: &str = "app";
 pub(crate) const PASSWORD: &str = "sécret/@:%";
 
-/// At the sentinels.
-pub(crate) const ASKER: &str = "asker";
-
 /// The line that the page gives, as it stands there, and what a configuration
 /// needs more.
 pub(crate) fn acl(more: &[&'static str]) -> String {
     user(NAME, more)
 }
 
-/// The line for the sentinels' user.
-pub(crate) fn sentinel_acl() -> String {
-    user(ASKER, &[])
-}
-
-fn user(name: &str, more: &[&'static str]) -> String {
+/// The line that the page gives for the user of this name.
+pub(crate) fn user(name: &str, more: &[&'static str]) -> String {
     let line = PAGE
         .lines()
         .filter_map(|line| line.strip_prefix("ACL SETUSER "))

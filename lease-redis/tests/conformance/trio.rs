@@ -22,6 +22,9 @@ const LONG: Duration = Duration::from_secs(60);
 /// there are seven to open: much for a debug build on a busy machine.
 const TLS_CONNECT: Duration = Duration::from_secs(30);
 
+/// At the sentinels.
+const ASKER: &str = "asker";
+
 pub(crate) struct OwnTrio {
     variant: Variant,
     trio: SentinelTrio,
@@ -31,7 +34,7 @@ impl OwnTrio {
     pub(crate) async fn new(variant: Variant) -> Result<Self, FixtureError> {
         let trio = SentinelTrio::builder()
             .nodes(variant.server())
-            .sentinel_user(&app::sentinel_acl())
+            .sentinel_user(&app::user(ASKER, &[]))
             .replicas(usize::from(variant.replica))
             .down_after(LONG)
             .replicate_directly()
@@ -48,7 +51,7 @@ impl OwnTrio {
 
     async fn open(&self) -> Result<RedisStore, FixtureError> {
         let url = self.trio.url().user(app::NAME, app::PASSWORD);
-        let mut url = url.sentinel_user(app::ASKER, app::PASSWORD).to_string();
+        let mut url = url.sentinel_user(ASKER, app::PASSWORD).to_string();
         if let Some(authority) = self.trio.nodes()[0].server().authority_pem() {
             url = format!("{url}&ca={}", authority.display());
         }
