@@ -8,10 +8,12 @@
 mod acquire;
 mod background;
 mod claims;
+mod clock;
 mod failures;
 mod fan_out;
 mod fence;
 mod give_back;
+mod handed;
 mod listing;
 mod pace;
 mod release;
@@ -44,6 +46,7 @@ use crate::ttl::Ttl;
 
 use background::Upkeep;
 pub use failures::NodeFailures;
+use handed::Handed;
 use pace::Pace;
 use unsettled::Unsettled;
 
@@ -105,7 +108,7 @@ struct Inner {
     rules: QuorumRules,
     chance: Chance,
     unsettled: Unsettled,
-    slack: acquire::Slack,
+    handed: Handed,
 }
 
 impl Quorum {
@@ -167,7 +170,7 @@ impl Quorum {
                 rules,
                 chance,
                 unsettled: Unsettled::default(),
-                slack: acquire::Slack::default(),
+                handed: Handed::default(),
             }),
         })
     }

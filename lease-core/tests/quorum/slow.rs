@@ -164,7 +164,7 @@ async fn tokens_do_not_run_away_from_the_clocks() {
     }
     let now = Duration::from_secs(1_800_000_000) + clock.elapsed();
     let ahead = Duration::from_micros(last.get()).saturating_sub(now);
-    assert!(ahead < Duration::from_secs(7), "{ahead:?}");
+    assert!(ahead < Duration::from_secs(2), "{ahead:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -22,8 +22,6 @@ use crate::backend::{AcquireOutcome, AcquireRequest, RefusedReason};
 use crate::error::StoreError;
 use crate::token::TokenRule;
 
-pub(super) use slack::Slack;
-
 /// How often one call asks again: after several had asked at once and none got a
 /// majority, or a copy of it was ahead.
 const AGAIN: u32 = 5;

@@ -14,7 +14,7 @@ use crate::guarantees::{
 use crate::retry::ATTEMPT_LIMIT;
 use crate::ttl::Ttl;
 
-/// Twice what one client lets tokens run ahead by at most.
+/// Far more than tokens are ahead of the clocks by.
 const CAUGHT_UP: Duration = Duration::from_secs(10);
 
 pub(super) fn guarantees(nodes: &[Arc<Node>], majority: usize) -> Result<Guarantees, InvalidInput> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::clock::NodeClock;
 use super::{Inner, Node};
 use crate::backend::{AcquireOutcome, RefusedReason};
 use crate::error::StoreError;
@@ -39,6 +40,7 @@ struct State {
     /// Its last answer was an error, or that it is in quarantine.
     fails: bool,
     ahead_until: Option<Instant>,
+    clock: NodeClock,
 }
 
 /// Nodes by how soon they help: the least is asked first.
@@ -114,6 +116,10 @@ impl Timed {
             Err(_) => false,
         };
         self.node.pace.answered(self.sent.elapsed(), well);
+        if let Ok(AcquireOutcome::Granted(granted)) = answer {
+            let mut state = self.node.pace.state();
+            state.clock.named(granted.token, Instant::now());
+        }
     }
 }
 
@@ -137,6 +143,15 @@ pub(super) struct Turns {
 }
 
 impl Inner {
+    /// The latest of the nodes' clocks, in microseconds since their epoch: no later
+    /// than this; or 2^64 - 1 while nothing is known.
+    pub(super) fn latest_clock(&self) -> u64 {
+        let now = Instant::now();
+        let clocks = self.nodes.iter();
+        let clocks = clocks.filter_map(|node| node.pace.state().clock.at(now));
+        clocks.max().unwrap_or(u64::MAX)
+    }
+
     /// All nodes at once.
     pub(super) fn everybody(&self) -> Turns {
         Turns {

@@ -22,6 +22,7 @@ pub(super) async fn release(
     token: Token,
 ) -> Result<ReleaseOutcome, StoreError> {
     runtime()?;
+    let is_over = inner.handed.ends(owner, token);
     let answers = inner.ask_all(|node| {
         let key = key.clone();
         async move { node.backend.release(&key, owner, token).await }
@@ -41,9 +42,15 @@ pub(super) async fn release(
             return Ok(ReleaseOutcome::Released);
         }
         if not_held > inner.spare() {
-            // The owner may live on with another token: nothing more is done.
             let mut rest = ended.answers;
             go_on(async move { while rest.next().await.is_some() {} });
+            if is_over {
+                // An earlier try released it, or its time was up. A node that says
+                // so, too, may have another token of this owner, and one may have
+                // missed every try: they are not free yet.
+                abandon(inner, key, owner).await?;
+            }
+            // Else the owner may live on with another token: nothing more is done.
             return Ok(ReleaseOutcome::NotHeld);
         }
     }

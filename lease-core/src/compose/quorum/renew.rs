@@ -75,6 +75,7 @@ impl Renewal {
             biased;
             Some((i, answer)) = self.answers.next() => self.answered(i, answer),
             Some((i, (at, healed))) = self.heals.next() => {
+                self.undo_if_over(i, at, &healed);
                 if let Some(tally) = self.tallies.get_mut(at) {
                     tally.healed(i, healed);
                 }
@@ -99,6 +100,16 @@ impl Renewal {
                     async move { (at, heal::heal(&inner, &node, witness, &request).await) }
                 }));
             }
+        }
+    }
+
+    /// The lease was released while a node was given it back.
+    fn undo_if_over(&self, i: usize, at: usize, healed: &Healed) {
+        let (Some(node), Some(request)) = (self.inner.nodes.get(i), self.requests.get(at)) else {
+            return;
+        };
+        if !matches!(healed, Healed::Not(_)) && self.inner.handed.is_over(request.owner) {
+            self.inner.abandon_on(node, &request.key, request.owner);
         }
     }
 

@@ -7,7 +7,7 @@ use futures_util::stream::StreamExt;
 use tokio::time::sleep;
 
 use super::standing::{Apart, Standing};
-use super::{Round, send, slack};
+use super::{Answer, Round, send, slack};
 use crate::backend::{AcquireOutcome, AcquireRequest, Granted};
 use crate::compose::quorum::background::go_on;
 use crate::compose::quorum::fan_out::those_there;
@@ -76,6 +76,7 @@ impl Round {
             standing.answered(i, answer, inner.rules.exact);
         });
         let taken_over = self.votes.taken_over(&inner);
+        inner.handed.out(self.request.owner, token);
         self.finish(standing, exactly);
         Ok(AcquireOutcome::Granted(Granted { token, taken_over }))
     }
@@ -92,9 +93,12 @@ impl Round {
         if agreed.is_some() || !self.inner.rules.second_round {
             return Some(agreed.unwrap_or(largest));
         }
-        let (elapsed, key) = (self.asked.elapsed(), &self.request.key);
-        let granted = slack::Granted { least, largest };
-        Some(self.inner.slack.above(granted, elapsed, key))
+        let granted = slack::Granted {
+            least,
+            largest,
+            clock: self.inner.latest_clock(),
+        };
+        Some(granted.above(self.asked.elapsed()))
     }
 
     /// Lets the slow ones end: each is brought to the token, or freed when it
@@ -117,6 +121,9 @@ impl Round {
                 for (i, higher) in above.drain(..) {
                     give_back::release_on(&inner, i, &exactly, higher).await;
                 }
+                if inner.handed.is_over(exactly.owner) {
+                    held.clear();
+                }
                 if pause <= LAST_FREED_WITHIN && !held.is_empty() {
                     let again = send(&exactly);
                     second.extend(inner.ask(held.drain(..), |node| {
@@ -130,6 +137,9 @@ impl Round {
                 }
                 tokio::select! {
                     Some((i, answer)) = first.next() => {
+                        if undo_if_over(&inner, i, &exactly, &answer) {
+                            continue;
+                        }
                         let Ok(AcquireOutcome::Granted(granted)) = answer else {
                             continue;
                         };
@@ -141,6 +151,9 @@ impl Round {
                         came_late(&inner, i, granted.token, token);
                     }
                     Some((i, answer)) = second.next() => {
+                        if undo_if_over(&inner, i, &exactly, &answer) {
+                            continue;
+                        }
                         if matches!(answer, Ok(AcquireOutcome::Held(_))) {
                             held.push(i);
                         }
@@ -150,6 +163,19 @@ impl Round {
             }
         });
     }
+}
+
+/// Ends on a node what came to stand there after the lease was released; whether
+/// it was.
+fn undo_if_over(inner: &Arc<Inner>, i: usize, request: &AcquireRequest, answer: &Answer) -> bool {
+    if !inner.handed.is_over(request.owner) {
+        return false;
+    }
+    let may_stand = matches!(answer, Ok(AcquireOutcome::Granted(_)) | Err(_));
+    if may_stand && let Some(node) = inner.nodes.get(i) {
+        inner.abandon_on(node, &request.key, request.owner);
+    }
+    true
 }
 
 /// A node named a token after the others had agreed on one.
