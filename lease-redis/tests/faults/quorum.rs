@@ -1,7 +1,7 @@
 //! A quorum whose nodes are killed, emptied, paused and cut off from some clients.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lease_conformance::servers::redis::{NodesWay, RedisNodes, RedisServer};
 use lease_core::{LeaseBackend, Ttl};
@@ -12,8 +12,10 @@ use rand::rngs::StdRng;
 use crate::load::Load;
 
 const CLIENTS: usize = 4;
-/// The longest of these TTLs.
-const QUARANTINE: Duration = Duration::from_millis(1000);
+/// As long as the longest of these TTLs, and as tokens may be ahead of the clocks.
+const QUARANTINE: Duration = Duration::from_secs(3);
+/// What has come back has its part in each lease again after that.
+const SETTLED: Duration = Duration::from_secs(1);
 const TTLS_MS: std::ops::RangeInclusive<u64> = 300..=1000;
 
 fn options(hosts: &str) -> RedlockOptions {
@@ -33,17 +35,18 @@ async fn load(nodes: &RedisNodes) -> (Load, Vec<NodesWay>) {
 }
 
 /// Something befalls these nodes, for up to this long; whether it may take their
-/// data.
+/// data. Gives whether it did.
 async fn harm(
     random: &mut StdRng,
     nodes: &RedisNodes,
     ways: &[NodesWay],
     which: &[usize],
     (most_ms, empties): (u64, bool),
-) {
+) -> bool {
     let time = Duration::from_millis(random.random_range(20..most_ms));
     let servers: Vec<&RedisServer> = which.iter().map(|i| &nodes.servers()[*i]).collect();
-    match random.random_range(u32::from(!empties)..4) {
+    let what = random.random_range(u32::from(!empties)..4);
+    match what {
         0 => {
             servers.iter().for_each(|server| server.kill().unwrap());
             tokio::time::sleep(time).await;
@@ -74,6 +77,7 @@ async fn harm(
             }
         }
     }
+    what == 0
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,11 +85,17 @@ async fn a_minority_that_is_killed_emptied_paused_or_cut_off_makes_no_two_holder
     let nodes = RedisNodes::start(5, &RedisServer::builder()).unwrap();
     let (load, ways) = load(&nodes).await;
     let mut random = load.random();
-    // The others remember, whatever these forget.
-    let first = random.random_range(0..5);
-    let which = [first, (first + 1) % 5];
+    let mut which = [0, 1];
+    let mut emptied = None::<Instant>;
     while load.goes_on() {
-        harm(&mut random, &nodes, &ways, &which, (300, true)).await;
+        // Others when these count again: until then they are two that are lost.
+        if emptied.is_none_or(|when| when.elapsed() > QUARANTINE + SETTLED) {
+            let first = random.random_range(0..5);
+            which = [first, (first + 1) % 5];
+        }
+        if harm(&mut random, &nodes, &ways, &which, (300, true)).await {
+            emptied = Some(Instant::now());
+        }
         tokio::time::sleep(Duration::from_millis(random.random_range(50..400))).await;
     }
     load.end(true).await;
