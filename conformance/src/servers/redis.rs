@@ -3,6 +3,8 @@
 //! The program is `redis-server` from the `PATH`, or what the environment
 //! variable `LEASES_REDIS_SERVER` names, such as `/usr/bin/valkey-server`.
 
+pub mod cluster;
+
 mod admin;
 mod config;
 mod nodes;
@@ -73,6 +75,22 @@ impl RedisServer {
     }
 
     pub(self) fn launch(settings: RedisBuilder) -> Result<Self, ServerError> {
+        let mut server = Self::prepare(settings, claim()?)?;
+        for _ in 1..PORTS {
+            match server.start() {
+                Err(error) if port_is_taken(&error) => {
+                    server.port = claim()?;
+                    // It is of another port.
+                    let _ = fs::remove_file(&server.place.config);
+                }
+                other => return other.map(|()| server),
+            }
+        }
+        server.start().map(|()| server)
+    }
+
+    /// Everything that a start needs, without one.
+    pub(self) fn prepare(settings: RedisBuilder, port: PortClaim) -> Result<Self, ServerError> {
         let folder = tempfile::Builder::new()
             .prefix("redis-")
             .tempdir()
@@ -98,25 +116,14 @@ impl RedisServer {
             tls,
         };
         fs::create_dir(&place.data).map_err(|e| ServerError::io("make the data folder", e))?;
-        let mut server = Self {
+        Ok(Self {
             settings,
             place,
             admin_password,
             state: Mutex::default(),
-            port: claim()?,
+            port,
             folder,
-        };
-        for _ in 1..PORTS {
-            match server.start() {
-                Err(ServerError::Start { log, .. }) if log.contains("Address already in use") => {
-                    server.port = claim()?;
-                    // It is of another port.
-                    let _ = fs::remove_file(&server.place.config);
-                }
-                other => return other.map(|()| server),
-            }
-        }
-        server.start().map(|()| server)
+        })
     }
 
     /// Starts it again with the data that it left behind, on the same port.
@@ -406,6 +413,10 @@ impl State {
 #[derive(Debug)]
 pub struct RedisBackup {
     folder: TempDir,
+}
+
+fn port_is_taken(error: &ServerError) -> bool {
+    matches!(error, ServerError::Start { log, .. } if log.contains("Address already in use"))
 }
 
 fn claim() -> Result<PortClaim, ServerError> {

@@ -137,6 +137,12 @@ impl RedisBuilder {
         self
     }
 
+    /// Lines of the kit's own, in front of the test's.
+    pub(super) fn config_first(mut self, lines: &[String]) -> Self {
+        self.lines.splice(0..0, lines.iter().cloned());
+        self
+    }
+
     /// A replica of this server; see [`RedisServer::wait_until_linked`].
     pub fn replica_of(self, primary: &RedisServer) -> Self {
         let address = primary.address();

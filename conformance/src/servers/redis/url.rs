@@ -133,7 +133,7 @@ impl fmt::Display for RedisUrl {
 }
 
 /// Percent-encoded, but for what is always plain in a URL.
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     let mut url = String::new();
     for byte in text.bytes() {
         match byte {
