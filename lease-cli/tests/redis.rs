@@ -8,6 +8,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use lease_conformance::proxy::FaultProxy;
+use lease_conformance::servers::redis::cluster::{Failover, RedisCluster};
 use lease_conformance::servers::redis::{Persistence, RedisServer};
 use nix::sys::signal::Signal;
 use support::{Place, Running, lives, number, until};
@@ -36,7 +37,7 @@ fn run_logged(place: &Place, options: &[&str], script: &str) -> std::process::Ch
 }
 
 /// Every command does what it should.
-fn use_every_command(place: &Place) {
+fn use_every_command(place: &Place, store: &str) {
     let acquire = ["acquire", "a/k", "--ttl", "1m", "--label", "me", "--json"];
     let grant = place.done(&acquire).ok().json();
     let owner = grant["owner"].as_str().unwrap();
@@ -69,20 +70,49 @@ fn use_every_command(place: &Place) {
     place.done(&["fence", "f", "--yes", "--now"]).ok();
     place.done(&["acquire", "f", "--ttl", "1m", "-n"]).ok();
     let found = place.done(&["doctor", "--json"]).json();
-    assert_eq!(found["store"], "redis");
+    assert_eq!(found["store"], store);
 }
 
 #[test]
 fn every_command_works_by_every_way_to_a_server() {
     let server = plain();
-    use_every_command(&on(&server));
+    use_every_command(&on(&server), "redis");
     server.flush_all().unwrap();
-    use_every_command(&Place::with_store(server.unix_url()));
+    use_every_command(&Place::with_store(server.unix_url()), "redis");
 
     let server = RedisServer::builder().tls().start().unwrap();
     let authority = server.authority_pem().unwrap().display().to_string();
     let url = format!("rediss://{}?ca={authority}", server.address());
-    use_every_command(&Place::with_store(url));
+    use_every_command(&Place::with_store(url), "redis");
+}
+
+#[test]
+fn every_command_works_on_a_cluster() {
+    let cluster = RedisCluster::builder().start().unwrap();
+    let place = Place::with_store(cluster.url());
+    use_every_command(&place, "redis-cluster");
+    // Every node has some.
+    for number in 0..20 {
+        place
+            .done(&["acquire", &number.to_string(), "--ttl", "1m"])
+            .ok();
+    }
+    let listed = place.done(&["list", "--json"]).ok().json();
+    assert!(listed.as_array().unwrap().len() >= 20, "{listed}");
+    let script = "touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 3";
+    let mut running = run_logged(&place, &["--ttl", "20s"], script);
+    until("the command", || place.path("ready").exists());
+    let token = place.holder("k")["token"].clone();
+    cluster.failover("leases:{k}", Failover::Agreed).unwrap();
+    cluster.until_settled().unwrap();
+    assert_eq!(place.holder("k")["token"], token);
+    fs::write(place.path("go"), "").unwrap();
+    assert_eq!(running.wait().unwrap().code(), Some(3));
+    assert!(place.holder("k").is_null(), "{}", place.text("stderr"));
+
+    let found = place.done(&["doctor", "--ttl", "30s", "--json"]).json();
+    let found = found["findings"].to_string();
+    assert!(found.contains("cluster: ok, with 3 primaries"), "{found}");
 }
 
 #[test]
@@ -92,7 +122,10 @@ fn every_command_works_with_the_rights_that_the_page_lists() {
     let user = line.unwrap().trim_start_matches("ACL SETUSER ");
     let builder = RedisServer::builder().default_user_off();
     let server = builder.user(user).start().unwrap();
-    use_every_command(&Place::with_store(server.url().user("app", "PASSWORD")));
+    use_every_command(
+        &Place::with_store(server.url().user("app", "PASSWORD")),
+        "redis",
+    );
 }
 
 #[test]

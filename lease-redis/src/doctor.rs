@@ -9,9 +9,11 @@ mod account;
 mod ask;
 mod birth;
 mod clients;
+pub(crate) mod cluster;
 mod glance;
 mod info;
 mod memory;
+mod merge;
 mod obstacles;
 mod persistence;
 mod probes;
@@ -21,6 +23,7 @@ pub(crate) mod sentinel;
 mod server;
 mod settings;
 mod time;
+mod together;
 
 #[cfg(test)]
 mod tests;
@@ -57,6 +60,34 @@ pub(crate) struct Facts {
     pub(crate) durable: bool,
     /// How long the mark of an idle key is kept.
     pub(crate) mark_retention: Duration,
+    /// Of a node of a cluster: a slot that it has.
+    pub(crate) slot: Option<u16>,
+}
+
+impl Facts {
+    /// A name among ours that stands for nothing.
+    fn nobody(&self) -> String {
+        match self.slot {
+            Some(slot) => self.names.in_slot(slot).0,
+            None => self.names.nobody(),
+        }
+    }
+
+    /// A name that stands beside it, in a cluster too.
+    fn birth(&self) -> String {
+        match self.slot {
+            Some(slot) => self.names.in_slot(slot).1,
+            None => self.names.birth(),
+        }
+    }
+
+    /// What wakes those who wait, and how they listen.
+    fn wake_ups(&self) -> (&'static str, &'static str) {
+        match self.slot {
+            Some(_) => ("SPUBLISH", "SSUBSCRIBE"),
+            None => ("PUBLISH", "SUBSCRIBE"),
+        }
+    }
 }
 
 /// What the server said.
@@ -98,7 +129,7 @@ impl Seen {
         let mut questions = Questions::default();
         let info = questions.put(redis::cmd("INFO"));
         let settings = Settings::ask(&mut questions);
-        let birth = Birth::ask(&mut questions, &facts.names);
+        let birth = Birth::ask(&mut questions, facts.birth());
         let clock = Clock::ask(&mut questions);
         let probes = probes::ask(&mut questions, facts);
         let name = account::ask_name(&mut questions);
@@ -145,7 +176,7 @@ async fn reach(connection: &mut (impl ConnectionLike + Send)) -> Result<(), Stor
 fn judge(seen: &Seen, facts: &Facts) -> Vec<Finding> {
     let (info, settings) = (&seen.info, &seen.settings);
     let obstacles = &seen.rights.tried.obstacles;
-    let mut findings = server::judge(info, obstacles);
+    let mut findings = server::judge(info, obstacles, facts);
     findings.extend(persistence::judge(info, settings, obstacles, facts));
     findings.extend(seen.rights.replay(info, facts));
     findings.extend(birth::judge(&seen.birth, &seen.clock, info, facts));

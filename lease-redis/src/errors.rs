@@ -46,6 +46,13 @@ pub(crate) fn caught(doing: &str, text: &str) -> StoreError {
     StoreError::new(kind, format!("{doing}: {text}; {advice}"))
 }
 
+/// The code of an error that a script caught, or what its words mean.
+pub(crate) fn meant_by(text: &str) -> &str {
+    let text = plain(text);
+    let (code, words) = text.split_once(' ').unwrap_or((text, ""));
+    meant(code, words)
+}
+
 /// The code of an error that a script caught.
 pub(crate) fn code(text: &str) -> &str {
     let text = plain(text);
@@ -83,7 +90,7 @@ fn meant<'a>(code: &'a str, words: &str) -> &'a str {
     if code != "ERR" {
         return code;
     }
-    let known: [(&str, &str); 7] = [
+    let known: [(&str, &str); 11] = [
         // Redis 7.0, of the user of a script.
         ("The user executing the script can't", "NOPERM"),
         // Before the login it reads no more than ten arguments.
@@ -92,7 +99,18 @@ fn meant<'a>(code: &'a str, words: &str) -> &'a str {
         ("Unknown", "UNKNOWN"),
         ("DB index is out of range", "DATABASE"),
         ("max number of clients", "CLIENTS"),
-        ("This instance has cluster support", "CROSSSLOT"),
+        ("This instance has cluster support", "NOCLUSTER"),
+        // A script in a slot that is on its way to another node.
+        ("Script attempted to access a non local key", "TRYAGAIN"),
+        ("Lua script attempted to access a non local key", "TRYAGAIN"),
+        (
+            "Script attempted to execute a command while the cluster is down",
+            "CLUSTERDOWN",
+        ),
+        (
+            "Script attempted to execute a write command while the cluster is down",
+            "CLUSTERDOWN",
+        ),
     ];
     let known = known.iter().find(|(begin, _)| words.starts_with(begin));
     known.map_or(code, |(_, code)| code)
@@ -113,7 +131,16 @@ fn by_code(code: &str) -> Option<(StoreErrorKind, &'static str)> {
             Unavailable,
             "another script keeps the server busy; try again, and see who runs it",
         ),
-        "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" => (Unavailable, "try again"),
+        "TRYAGAIN" => (
+            Unavailable,
+            "the slot of this key is on its way to another node; try again when it is there",
+        ),
+        "CLUSTERDOWN" => (
+            Unavailable,
+            "the cluster does not serve this key now; try again, and bring its primaries back or \
+             see cluster-require-full-coverage",
+        ),
+        "MASTERDOWN" => (Unavailable, "try again"),
         "NOREPLICAS" => (
             Unavailable,
             "fewer replicas are connected than min-replicas-to-write asks for; bring them back",
@@ -148,9 +175,20 @@ fn by_code(code: &str) -> Option<(StoreErrorKind, &'static str)> {
             Refusing,
             "give all clients of the prefix the same quarantine; to change it, see the page of lease-redis",
         ),
-        "CROSSSLOT" | "MOVED" | "ASK" => (
+        "CROSSSLOT" => (
             Refusing,
-            "this server is part of a cluster, which this store cannot use; name a server of its own",
+            "in a Redis Cluster all names of one script must share a slot: open leases by \
+             redis+cluster://, and give the data of a fenced write the resource as its hash tag, \
+             as name:{resource}",
+        ),
+        "MOVED" | "ASK" => (
+            Refusing,
+            "this server is part of a Redis Cluster; write redis+cluster:// in the URL, or name a \
+             server of its own",
+        ),
+        "NOCLUSTER" => (
+            Refusing,
+            "this server is no part of a Redis Cluster; write redis:// in the URL",
         ),
         "DATABASE" => (
             Refusing,

@@ -1,9 +1,10 @@
 -- Every operation of a lease, for one or many keys in one atomic step.
 --
 -- Before this text stand the settings: the two retentions and the quarantine
--- (0 for none), in microseconds.
+-- (0 for none), in microseconds, and the command that publishes.
 --
--- KEYS[i]  the record of operation i, and last the birth marker. A tombstone is
+-- KEYS[i]  the record of operation i, and last the birth marker, which a node of
+--          a cluster is told only where it may be looked at. A tombstone is
 --          named after its record and stands in the same hash slot.
 -- ARGV     the operations: a letter, then its arguments
 --
@@ -106,7 +107,7 @@ while what do
           pack(LAYOUT, 'L1', standing, mark, token, granted, expires, buried, owner) .. label,
           'PX', math.ceil((keep - now) / 1000) + 1)
         if done.err then return { -1, done.err } end
-        if freed then call('PUBLISH', name, '') end
+        if freed then call(publish, name, '') end
         return reply
       end
 
@@ -260,7 +261,7 @@ while what do
       if type(done) == 'table' then
         reply = { -1, done.err }
       else
-        call('PUBLISH', name, '')
+        call(publish, name, '')
         reply = 1
       end
     end

@@ -22,9 +22,10 @@
 //! ```
 //!
 //! For Redis from version 6 on and for Valkey: **one** primary, with or without
-//! replicas, that is no part of a cluster; named by its address, or by the
-//! sentinels that watch it: see [`sentinel`](guide::sentinel). A quorum of such
-//! servers is [`RedlockOptions`]; see [`redlock`](guide::redlock).
+//! replicas, named by its address, or by the sentinels that watch it, see
+//! [`sentinel`](guide::sentinel); or a Redis Cluster, see
+//! [`cluster`](guide::cluster). A quorum of single servers is [`RedlockOptions`];
+//! see [`redlock`](guide::redlock).
 //!
 //! # What it promises, failure by failure
 //! Where exclusion is lost, the former holder learns of it at its next renewal
@@ -118,7 +119,8 @@
 //! # How it works inside
 //! * **Names.** `prefix:{key}` is the record of a key and its wake-up channel,
 //!   `prefix:{key}:owner` the tombstone of an owner, `prefix:birth` the birth
-//!   marker, `prefix:gate:{resource}` a gate's mark. The braces of ours are the
+//!   marker (in a cluster `prefix:birth:{number}`, one for each slot),
+//!   `prefix:gate:{resource}` a gate's mark. The braces of ours are the
 //!   only ones: in keys they are written `%7B` and `%7D`, and `%` is `%25`.
 //! * **A record** is one string: `L1`, one letter for where it stands (granted,
 //!   released, revoked, no grant yet), five doubles (the mark, then of the last
@@ -139,10 +141,11 @@
 //! * **Batches.** A lone request goes out at once. While some calls are under
 //!   way, others gather, at most 256 each, and one call takes them all. Nothing
 //!   waits for company. Renewals of many leases are one call for each 256.
-//! * **Links.** One connection for each tokio runtime, one more with
-//!   `wait_for_replicas` (a `WAIT` blocks its connection), one for wake-ups
-//!   while somebody waits, and over Sentinel one to each sentinel. A dropped request is not unsent: one that waits for
-//!   its batch is dropped, one that was sent may take effect.
+//! * **Links.** One connection for each tokio runtime, in a cluster to each node;
+//!   one more with `wait_for_replicas` (a `WAIT` blocks its connection), one for
+//!   wake-ups while somebody waits (in a cluster to the key's node), and over
+//!   Sentinel one to each sentinel. A dropped request is not unsent: one that
+//!   waits for its batch is dropped, one that was sent may take effect.
 //! * **Wake-ups.** A release, an abandoned grant and a fence that frees its key
 //!   publish on the key's channel. An expiry publishes nothing: the core knows
 //!   when it will be. A message that is lost costs a wait, never a lease.
@@ -156,7 +159,9 @@
 //! [`Gate`]: lease_core::Gate
 #![forbid(unsafe_code)]
 
+mod address;
 mod client;
+mod cluster;
 mod doctor;
 mod errors;
 mod gate;

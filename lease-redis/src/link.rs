@@ -177,9 +177,13 @@ impl Up {
         if due == NOTHING {
             return false;
         }
+        self.age().saturating_sub(due) >= micros(self.right(slack))
+    }
+
+    /// How long an answer may rightly take.
+    fn right(&self, slack: Duration) -> Duration {
         let round_trip = Duration::from_micros(self.seen.round_trip.load(Ordering::Relaxed));
-        let right = SILENCE.max(round_trip.saturating_mul(SILENT_ROUND_TRIPS)) + slack;
-        self.age().saturating_sub(due) >= micros(right)
+        SILENCE.max(round_trip.saturating_mul(SILENT_ROUND_TRIPS)) + slack
     }
 
     /// How long ago it stood.
@@ -301,6 +305,14 @@ impl Link {
         if up.is_silent(self.slack) {
             // That says nothing against the next.
             self.let_go(&up, 0);
+        }
+    }
+
+    /// How long an answer may rightly take, by the connection's own round trips.
+    pub(crate) fn patience(&self) -> Duration {
+        match &*self.state() {
+            State::Up(up) => up.right(self.slack),
+            _ => SILENCE,
         }
     }
 

@@ -9,6 +9,7 @@ use redis::Value;
 
 use crate::errors::{self, Phase};
 use crate::lane::{Lane, MOST_IN_BATCH};
+use crate::link::Link;
 use crate::names::Names;
 use crate::reply::odd;
 use crate::request::Request;
@@ -90,7 +91,7 @@ impl<F: Fn() -> Result<Arc<Lane>, StoreError>> Scan<F> {
     }
 
     async fn scan(&mut self, lane: &Lane) -> Result<Vec<Key>, StoreError> {
-        let (cursor, names) = scan(lane, self.cursor, &self.pattern).await?;
+        let (cursor, names) = scan(lane.sender().link(), self.cursor, &self.pattern).await?;
         self.cursor = cursor;
         Ok(names
             .into_iter()
@@ -104,7 +105,7 @@ impl<F: Fn() -> Result<Arc<Lane>, StoreError>> Scan<F> {
 pub(crate) async fn any(lane: &Lane, names: &Names) -> Result<bool, StoreError> {
     let (pattern, mut cursor) = (names.pattern(""), 0);
     loop {
-        let (next, found) = scan(lane, cursor, &pattern).await?;
+        let (next, found) = scan(lane.sender().link(), cursor, &pattern).await?;
         if !found.is_empty() {
             return Ok(true);
         }
@@ -116,11 +117,14 @@ pub(crate) async fn any(lane: &Lane, names: &Names) -> Result<bool, StoreError> 
 }
 
 /// One page of names, and the next page's cursor.
-async fn scan(lane: &Lane, cursor: u64, pattern: &str) -> Result<(u64, Vec<Vec<u8>>), StoreError> {
+pub(crate) async fn scan(
+    link: &Link,
+    cursor: u64,
+    pattern: &str,
+) -> Result<(u64, Vec<Vec<u8>>), StoreError> {
     let mut command = redis::cmd("SCAN");
     command.arg(cursor).arg("MATCH").arg(pattern);
     command.arg("COUNT").arg(500);
-    let link = lane.sender().link();
     let up = link.connection().await?;
     let asking = link.ask(&up);
     let answer = match up.while_here(up.wire.send(&command)).await {

@@ -2,6 +2,8 @@
 
 use lease_core::{InvalidInput, Key};
 
+use crate::cluster::slot;
+
 /// The longest prefix; it is repeated in every name.
 const MAX_PREFIX_BYTES: usize = 128;
 
@@ -12,7 +14,8 @@ const MAX_PREFIX_BYTES: usize = 128;
 /// * `prefix:{key}:owner`: the tombstone of an owner of that key, 32 hexadecimal
 ///   digits (only the script spells it);
 /// * `prefix:gate:{resource}`: the highest token that a resource admitted;
-/// * `prefix:birth`: the birth marker of the quarantine.
+/// * `prefix:birth`: the birth marker of the quarantine; in a cluster each slot
+///   has one, `prefix:birth:{number}` with the smallest number of that slot.
 ///
 /// In the key, `%`, `{` and `}` are written as `%25`, `%7B` and `%7D`: names
 /// stay injective, prefixes stay prefixes, and the braces of ours are the only
@@ -69,6 +72,14 @@ impl Names {
         format!("{}:{{%}}", self.prefix)
     }
 
+    /// Such a name and the birth marker of one slot of a cluster.
+    pub(crate) fn in_slot(&self, slot: u16) -> (String, String) {
+        (
+            in_slot(&format!("{}:nobody", self.prefix), slot),
+            in_slot(&self.birth(), slot),
+        )
+    }
+
     /// A pattern for all of our names and channels, as rights are given.
     pub(crate) fn everything(&self) -> String {
         let mut pattern = String::new();
@@ -110,6 +121,11 @@ impl Names {
         name.push('}');
         name
     }
+}
+
+/// The name's namesake in this slot of a cluster.
+pub(crate) fn in_slot(name: &str, slot: u16) -> String {
+    format!("{name}:{{{}}}", slot::tag(slot))
 }
 
 fn push_encoded(name: &mut String, key: &str) {
@@ -182,6 +198,22 @@ mod tests {
         assert_eq!(names().key_of(&names().nobody()), None);
         assert_eq!(Names::new("a*b").unwrap().everything(), "a\\*b:*");
         assert_eq!(Names::new("my-app]^").unwrap().everything(), "my-app]^:*");
+    }
+
+    #[test]
+    fn every_slot_of_a_cluster_has_a_marker_of_its_own() {
+        // Golden, as all names are.
+        let (nobody, birth) = names().in_slot(0);
+        assert_eq!(birth, "p:birth:{3560}");
+        assert_eq!(names().key_of(&nobody), None);
+        assert_eq!(names().key_of(&birth), None);
+        for key in ["a", "{a}", "{}", "a}b{c", "é *"] {
+            let record = names().record(&Key::new(key).unwrap());
+            let (_, birth) = names().in_slot(slot::of(&record));
+            assert_eq!(slot::of(&birth), slot::of(&record), "{key}");
+        }
+        let record = names().record(&Key::new("a").unwrap());
+        assert_eq!(names().in_slot(slot::of(&record)).1, "p:birth:{20200}");
     }
 
     #[test]

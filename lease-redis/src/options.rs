@@ -73,8 +73,12 @@ impl RedisOptions {
     ///   26379 unless given. The login is that of the servers with data; the
     ///   sentinels' own, if they ask for one, is
     ///   `?sentinel_user=…&sentinel_password=…`, or the latter alone;
-    /// * `valkey://`, `valkeys://`, `valkey+unix://`, `valkey+sentinel://` and
-    ///   `valkeys+sentinel://` mean the same.
+    /// * `redis+cluster://[user:password@]host[:port],host[:port],…`: some nodes of
+    ///   a Redis Cluster, which know the others, with one login for all of them;
+    ///   `rediss+cluster://…` by TLS. See [`cluster`](crate::guide::cluster);
+    /// * `valkey://`, `valkeys://`, `valkey+unix://`, `valkey+sentinel://`,
+    ///   `valkeys+sentinel://`, `valkey+cluster://` and `valkeys+cluster://` mean
+    ///   the same.
     ///
     /// Every one takes the options `protocol` (`resp2`, the default, or
     /// `resp3`), `prefix`, `mark_retention_ms`, `tombstone_retention_ms`,
@@ -175,7 +179,8 @@ impl RedisOptions {
         self
     }
 
-    /// Refuses every grant for `max_ttl` after a restart of the server, and after
+    /// Refuses every grant for `max_ttl` after a restart of the server (in a
+    /// Redis Cluster, in each slot by itself), and after
     /// a replica was made the primary, so that exclusion survives what lost
     /// grants: all of them have ended by then. No TTL may be longer than `max_ttl` in return. All clients of a
     /// prefix need the same setting.
@@ -196,7 +201,7 @@ impl RedisOptions {
     /// given back and `Unavailable`, and the others are `UnknownOutcome`. A
     /// failover loses fewer grants then, but may still lose some: the new
     /// primary need not be one of those replicas. So nothing more is claimed in
-    /// [`guarantees`](Self::guarantees).
+    /// [`guarantees`](Self::guarantees). Not for a Redis Cluster.
     ///
     /// Defaults to off; 0 replicas turn it off again.
     #[must_use]
@@ -208,8 +213,8 @@ impl RedisOptions {
     /// Tells that the server runs with `appendonly yes` and `appendfsync
     /// always`, so that every grant is on its disk before it is answered.
     /// Changes only what [`guarantees`](Self::guarantees) claims; `lease
-    /// doctor` checks that it is true. With Sentinel it changes nothing: what
-    /// comes back after a crash may be another server.
+    /// doctor` checks that it is true. With Sentinel and in a Redis Cluster it
+    /// changes nothing: what comes back after a crash may be another server.
     ///
     /// Defaults to `false`.
     #[must_use]
@@ -243,6 +248,8 @@ impl RedisOptions {
     #[must_use]
     pub fn guarantees(&self) -> Guarantees {
         let mut exclusion = Survives::NOTHING;
+        // What comes back may be another server, which need not have all that was
+        // on the disk.
         if self.durable && !self.servers.fail_over() {
             exclusion = exclusion.restart();
         }
@@ -317,7 +324,8 @@ impl RedisOptions {
     ///
     /// # Errors
     /// `InvalidInput` for an option out of its range, or with
-    /// `wait_for_replicas`, which needs a connection of its own.
+    /// `wait_for_replicas` or a Redis Cluster, which need connections of their
+    /// own.
     pub fn open_over<C>(self, connection: C) -> Result<RedisStore, StoreError>
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
@@ -327,6 +335,13 @@ impl RedisOptions {
             return Err(invalid(
                 "wait_for_replicas needs a connection of the store's own; open the store from a \
                  URL or a client"
+                    .to_owned(),
+            ));
+        }
+        if let Servers::Cluster(_) = options.servers {
+            return Err(invalid(
+                "a Redis Cluster needs connections of the store's own, one to each node; open the \
+                 store from its URL by open()"
                     .to_owned(),
             ));
         }
@@ -357,6 +372,14 @@ impl RedisOptions {
                  which a request can be under way; make it longer",
                 self.tombstone_retention, self.response_timeout
             )));
+        }
+        if self.wait.is_some() && matches!(self.servers, Servers::Cluster(_)) {
+            return Err(invalid(
+                "wait_for_replicas does not go with a Redis Cluster: a WAIT would keep everybody's \
+                 requests to that node waiting; leave it out (in a URL wait_replicas and \
+                 wait_timeout_ms), and use a quarantine"
+                    .to_owned(),
+            ));
         }
         if let Some(wait) = &mut self.wait {
             if wait.within.is_zero() {

@@ -93,6 +93,11 @@ impl Request {
         )
     }
 
+    /// Whether it may look at the birth marker, or write it.
+    pub(crate) fn may_need_birth(&self) -> bool {
+        matches!(self.what, What::Acquire(_) | What::Fence(..))
+    }
+
     pub(crate) fn acquires(&self) -> bool {
         self.kind() == Kind::Acquire
     }

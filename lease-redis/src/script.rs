@@ -7,8 +7,10 @@ use std::time::Duration;
 use lease_core::{StoreError, StoreErrorKind};
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 
+use crate::cluster::slot;
 use crate::errors::{self, Phase};
 use crate::link::{Link, Up};
+use crate::names;
 use crate::options::Wait;
 use crate::reply::{Reply, odd};
 use crate::request::Request;
@@ -30,6 +32,7 @@ impl Script {
         tombstone_retention: Duration,
         quarantine: Option<Duration>,
         birth: String,
+        publish: &'static str,
     ) -> Self {
         let [marks, tombstones, quarantine] = [
             mark_retention.as_micros(),
@@ -38,7 +41,8 @@ impl Script {
         ];
         // In the text, not as arguments of each call.
         let code = format!(
-            "local retention, tombstones, quarantine = {marks}, {tombstones}, {quarantine}\n{CODE}"
+            "local retention, tombstones, quarantine = {marks}, {tombstones}, {quarantine}\n\
+             local publish = '{publish}'\n{CODE}"
         );
         Self {
             hash: redis::Script::new(&code).get_hash().to_owned(),
@@ -48,15 +52,36 @@ impl Script {
         }
     }
 
+    /// One request to a node of a cluster. Its names share a slot, and it names
+    /// the birth marker only if it may look at it: of a slot that is on its way
+    /// to another node, a request with one of its names here and one there is
+    /// turned down.
+    pub(crate) fn single(&self, request: &Request, whole: bool) -> Cmd {
+        let mut command = self.begin(1, whole);
+        if request.may_need_birth() {
+            let birth = names::in_slot(&self.birth, slot::of(request.record()));
+            command.arg(2).arg(request.record()).arg(birth);
+        } else {
+            command.arg(1).arg(request.record());
+        }
+        request.write_args(&mut command, self.mark_retention_us);
+        command
+    }
+
     /// By its hash, or whole for a server that does not have it.
-    fn command(&self, requests: &[Request], whole: bool) -> Cmd {
+    fn begin(&self, requests: usize, whole: bool) -> Cmd {
         // Sizes that seldom need to grow.
-        let mut command = Cmd::with_capacity(4 + 8 * requests.len(), 96 + 112 * requests.len());
+        let mut command = Cmd::with_capacity(4 + 8 * requests, 96 + 112 * requests);
         if whole {
             command.arg("EVAL").arg(&self.code);
         } else {
             command.arg("EVALSHA").arg(&self.hash);
         }
+        command
+    }
+
+    fn command(&self, requests: &[Request], whole: bool) -> Cmd {
+        let mut command = self.begin(requests.len(), whole);
         command.arg(requests.len() + 1);
         for request in requests {
             command.arg(request.record());
@@ -92,6 +117,10 @@ impl Sender {
 
     pub(crate) fn link(&self) -> &Link {
         &self.link
+    }
+
+    pub(crate) fn script(&self) -> &Script {
+        &self.script
     }
 
     /// The answers, one for each request.
@@ -185,6 +214,23 @@ impl Sender {
         result
     }
 
+    /// Some commands in one go; errors that the server answers stand in the
+    /// answers.
+    pub(crate) async fn ask_all(
+        &self,
+        up: &Up,
+        commands: &Pipeline,
+        count: usize,
+    ) -> Result<Vec<Value>, RedisError> {
+        let asking = self.link.ask(up);
+        let result = up.while_here(up.wire.send_all(commands, count)).await;
+        match &result {
+            Err(error) if spoils(error) => asking.failed(),
+            _ => asking.answered(),
+        }
+        result
+    }
+
     /// One call and, over the same connection right behind it, a wait for the
     /// replicas: they confirm what this connection has written.
     async fn call_and_wait(
@@ -200,13 +246,8 @@ impl Sender {
             let within = u64::try_from(wait.within.as_millis()).unwrap_or(u64::MAX);
             // 0 would wait for ever.
             both.cmd("WAIT").arg(wait.replicas).arg(within.max(1));
-            let asking = self.link.ask(up);
-            let result = up.while_here(up.wire.send_all(&both, 2)).await;
-            match &result {
-                Err(error) if spoils(error) => asking.failed(),
-                _ => asking.answered(),
-            }
-            let mut answers = result?.into_iter().map(Value::extract_error);
+            let answers = self.ask_all(up, &both, 2).await?;
+            let mut answers = answers.into_iter().map(Value::extract_error);
             let (Some(answer), Some(replicas)) = (answers.next(), answers.next()) else {
                 return Err(odd().into());
             };
@@ -311,11 +352,11 @@ fn demoted(text: &str) -> bool {
     errors::code(text) == "READONLY"
 }
 
-fn is_no_script(error: &RedisError) -> bool {
+pub(crate) fn is_no_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-fn failed(error: RedisError) -> StoreError {
+pub(crate) fn failed(error: RedisError) -> StoreError {
     errors::classify(Phase::Sent, "Redis did not answer the lease script", error)
 }
 

@@ -14,17 +14,17 @@ mod answers;
 mod ask;
 mod follow;
 
-use std::fmt;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lease_core::{StoreError, StoreErrorKind};
 use redis::aio::MultiplexedConnection;
-use redis::{Client, ConnectionAddr, RedisResult};
+use redis::{Client, RedisResult};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::address::Address;
 use crate::client;
 use crate::errors::{Phase, classify};
 use answers::Answers;
@@ -33,22 +33,6 @@ pub(crate) use follow::Following;
 /// How long the others are waited for once one has named the primary. Only when
 /// most of them cannot be reached does it come to that.
 const PATIENCE: Duration = Duration::from_millis(300);
-
-/// Where a server is, in the sentinels' words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Address {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
-        }
-    }
-}
 
 /// A primary as a sentinel names it. Each failover has a greater epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,22 +148,7 @@ impl Sentinels {
 
     /// A client of the server with data at this address.
     pub(crate) fn at(&self, address: &Address) -> Result<Client, StoreError> {
-        let info = self.node.get_connection_info().clone();
-        let (host, port) = (address.host.clone(), address.port);
-        let there = match info.addr() {
-            ConnectionAddr::TcpTls {
-                insecure,
-                tls_params,
-                ..
-            } => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure: *insecure,
-                tls_params: tls_params.clone(),
-            },
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        Client::open(info.set_addr(there)).map_err(|error| {
+        address.client(&self.node).map_err(|error| {
             StoreError::with_source(
                 StoreErrorKind::Refusing,
                 format!(

@@ -9,6 +9,7 @@ use redis::{Client, RedisResult};
 use tokio::runtime::Handle;
 
 use crate::client;
+use crate::cluster::Seeds;
 use crate::link::Origin;
 use crate::sentinel::{Following, Sentinels, Stay};
 
@@ -19,6 +20,8 @@ pub(crate) enum Servers {
     One(Box<Client>),
     /// The primary that these sentinels name.
     Sentinels(Arc<Sentinels>),
+    /// Some nodes of a cluster.
+    Cluster(Box<Seeds>),
 }
 
 impl Servers {
@@ -35,6 +38,7 @@ impl Servers {
         Ok(match self {
             Self::One(client) => Self::one(client::tuned(*client, response_timeout)?),
             Self::Sentinels(sentinels) => Self::sentinels(sentinels.tuned(response_timeout)?),
+            Self::Cluster(seeds) => Self::Cluster(Box::new(seeds.tuned(response_timeout)?)),
         })
     }
 
@@ -48,7 +52,7 @@ impl Servers {
     }
 
     /// A client of the server to use now, and until when to use it, if that may
-    /// end.
+    /// end. Of a cluster, some node.
     ///
     /// # Errors
     /// As of [`Sentinels::primary`].
@@ -57,15 +61,16 @@ impl Servers {
     /// Safe.
     pub(crate) async fn now(&self, within: Duration) -> Result<(Client, Option<Stay>), StoreError> {
         match self {
-            Self::One(client) => Ok((Client::clone(client), None)),
             Self::Sentinels(sentinels) => {
                 let (client, stay) = sentinels.now(within).await?;
                 Ok((client, Some(stay)))
             }
+            Self::One(_) | Self::Cluster(_) => Ok((self.client().clone(), None)),
         }
     }
 
-    /// Listens, in this runtime, for another server to be used.
+    /// Listens, in this runtime, for another server to be used. What is routed in
+    /// a cluster hears of it on its way.
     pub(crate) fn follow(
         &self,
         runtime: &Handle,
@@ -73,7 +78,7 @@ impl Servers {
         response_timeout: Duration,
     ) -> Option<Following> {
         match self {
-            Self::One(_) => None,
+            Self::One(_) | Self::Cluster(_) => None,
             Self::Sentinels(sentinels) => Some(Following::start(
                 sentinels,
                 runtime,
@@ -89,6 +94,7 @@ impl Servers {
         match self {
             Self::One(client) => client,
             Self::Sentinels(sentinels) => sentinels.node(),
+            Self::Cluster(seeds) => seeds.first(),
         }
     }
 
@@ -96,7 +102,7 @@ impl Servers {
     pub(crate) fn fail_over(&self) -> bool {
         match self {
             Self::One(_) => false,
-            Self::Sentinels(_) => true,
+            Self::Sentinels(_) | Self::Cluster(_) => true,
         }
     }
 
@@ -105,6 +111,7 @@ impl Servers {
         match self {
             Self::One(_) => "redis",
             Self::Sentinels(_) => "redis-sentinel",
+            Self::Cluster(_) => "redis-cluster",
         }
     }
 
@@ -120,13 +127,17 @@ impl Servers {
                     .field("sentinels", &all)
                     .field("primary", &sentinels.name())
             }
+            Self::Cluster(seeds) => {
+                let all: Vec<_> = seeds.addresses().iter().map(ToString::to_string).collect();
+                shown.field("cluster", &all)
+            }
         };
-        shown
-            .field(
-                "tls",
-                &matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }),
-            )
-            .field("database", &info.redis_settings().db())
-            .field("protocol", &info.redis_settings().protocol());
+        let tls = matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. });
+        shown.field("tls", &tls);
+        // A cluster has one.
+        if !matches!(self, Self::Cluster(_)) {
+            shown.field("database", &info.redis_settings().db());
+        }
+        shown.field("protocol", &info.redis_settings().protocol());
     }
 }

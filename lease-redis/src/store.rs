@@ -1,8 +1,10 @@
 //! The store.
 
+mod lanes;
+mod way;
+
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
@@ -12,31 +14,34 @@ use lease_core::{
     check_fence,
 };
 use redis::aio::ConnectionLike;
-use tokio::runtime::{self, Handle};
-use tokio::sync::oneshot;
 
+use crate::cluster;
 use crate::doctor::{self, Facts, Glance};
 use crate::lane::{Lane, MOST_IN_BATCH};
-use crate::link::{Link, Origin};
+use crate::link::Origin;
 use crate::list;
 use crate::names::Names;
-use crate::options::{RedisOptions, Wait};
+use crate::options::RedisOptions;
 use crate::reply::Reply;
 use crate::request::Request;
-use crate::script::{Script, Sender};
-use crate::sentinel::Following;
+use crate::script::Script;
 use crate::servers::Servers;
 use crate::wake::WakeUps;
-
-/// Batches under way at once over one connection: a few keep the server busy
-/// while answers are on their way; many would only make batches smaller.
-const WIDTH: usize = 4;
+use lanes::Inner;
+pub(crate) use way::Line;
+use way::{Over, Way};
 
 /// Calls of one batch of renewals that are under way at once. Others' requests
 /// come between them.
 const CHUNKS_AT_ONCE: usize = 4;
 
-/// A store of leases on one Redis server.
+/// A node of a cluster that is slower than the others by more than this part of
+/// the TTL does not keep their outcomes waiting. Nor could it keep a lease of
+/// such a TTL.
+const PARTS_OF_TTL: u32 = 6;
+
+/// A store of leases on Redis: one server, the primary that sentinels name, or a
+/// cluster.
 ///
 /// Cheap to clone; a clone is the same client. It opens its connections when it
 /// first needs them and again when they fail, one set for each tokio runtime
@@ -46,35 +51,20 @@ pub struct RedisStore {
     inner: Arc<Inner>,
 }
 
-struct Inner {
-    options: RedisOptions,
-    origin: Origin,
-    script: Arc<Script>,
-    wake_ups: Option<WakeUps>,
-    lanes: Mutex<Vec<(runtime::Id, Arc<Lanes>)>>,
-}
-
-/// The connections of one runtime.
-struct Lanes {
-    plain: Arc<Lane>,
-    /// For what waits for replicas: a WAIT blocks its connection.
-    waiting: Option<Arc<Lane>>,
-    /// Hears of another primary.
-    _following: Option<Following>,
-    /// Ends the task that would forget this.
-    _alive: oneshot::Sender<()>,
-}
-
 impl RedisStore {
     pub(crate) fn new(options: RedisOptions) -> Self {
         let servers = &options.servers;
         let origin = servers.origin(options.connect_timeout, options.response_timeout);
-        let wake_ups = WakeUps::new(
-            servers.clone(),
-            options.connect_timeout,
-            options.response_timeout,
-        );
-        Self::with(options, origin, Some(wake_ups))
+        let wake_ups = match servers {
+            // Each node has its own.
+            Servers::Cluster(_) => None,
+            Servers::One(_) | Servers::Sentinels(_) => Some(WakeUps::new(
+                servers.clone(),
+                options.connect_timeout,
+                options.response_timeout,
+            )),
+        };
+        Self::with(options, origin, wake_ups)
     }
 
     fn with(options: RedisOptions, origin: Origin, wake_ups: Option<WakeUps>) -> Self {
@@ -83,6 +73,10 @@ impl RedisStore {
             options.tombstone_retention,
             options.quarantine.map(Ttl::get),
             options.names.birth(),
+            match options.servers {
+                Servers::Cluster(_) => "SPUBLISH",
+                Servers::One(_) | Servers::Sentinels(_) => "PUBLISH",
+            },
         ));
         Self {
             inner: Arc::new(Inner {
@@ -97,13 +91,20 @@ impl RedisStore {
 
     /// Connects if there is no connection.
     pub(crate) async fn connect(&self) -> Result<(), StoreError> {
-        let lanes = self.inner.lanes()?;
-        lanes.plain.sender().link().connection().await.map(drop)
+        match &self.inner.lanes()?.way {
+            Way::One { plain, .. } => plain.sender().link().connection().await.map(drop),
+            Way::Cluster(router) => router.look().await,
+        }
     }
 
-    /// The connection of the runtime that we are on, for the store's gate.
+    /// The connections of the runtime that we are on, for the store's gate.
+    pub(crate) fn line(&self) -> Result<Line, StoreError> {
+        Ok(self.inner.lanes()?.way.line())
+    }
+
+    /// The connection to the one server.
     pub(crate) fn plain_lane(&self) -> Result<Arc<Lane>, StoreError> {
-        Ok(Arc::clone(&self.inner.lanes()?.plain))
+        self.line()?.one()
     }
 
     /// A short look at the server.
@@ -123,28 +124,38 @@ impl RedisStore {
     }
 
     async fn ask(&self, request: Request) -> Result<Reply, StoreError> {
-        let lanes = self.inner.lanes()?;
-        let lane = match &lanes.waiting {
-            Some(waiting) if request.must_last() => waiting,
-            _ => &lanes.plain,
-        };
-        lane.ask(request).await
+        match &self.inner.lanes()?.way {
+            Way::One {
+                waiting: Some(waiting),
+                ..
+            } if request.must_last() => waiting.ask(request).await,
+            Way::One { plain, .. } => plain.ask(request).await,
+            Way::Cluster(router) => router.ask(&request).await,
+        }
     }
 
-    /// Renews as many as go into one call.
-    async fn renew_chunk(
+    /// Renews as many as go into one call, or all of them in a cluster.
+    async fn renew_over(
         &self,
-        lane: &Lane,
-        chunk: &[RenewRequest],
+        over: &Over<'_>,
+        requests: &[RenewRequest],
     ) -> Vec<Result<RenewOutcome, StoreError>> {
-        let sound: Vec<_> = chunk.iter().map(|one| self.check_ttl(one.ttl)).collect();
-        let batch: Vec<_> = chunk
+        let sound: Vec<_> = requests.iter().map(|one| self.check_ttl(one.ttl)).collect();
+        let batch: Vec<_> = requests
             .iter()
             .zip(&sound)
             .filter(|(_, sound)| sound.is_ok())
             .map(|(one, _)| Request::renew(&self.inner.options.names, one))
             .collect();
-        let mut answers = match lane.sender().send(&batch).await {
+        let answers = match over {
+            Over::One(lane) => lane.sender().send(&batch).await,
+            Over::Cluster(router) => {
+                let shortest = requests.iter().map(|one| one.ttl.get()).min();
+                let grace = shortest.unwrap_or_default() / PARTS_OF_TTL;
+                Ok(router.ask_all(&batch, grace).await)
+            }
+        };
+        let mut answers = match answers {
             Ok(answers) => answers,
             Err(error) => batch.iter().map(|_| Err(error.clone())).collect(),
         }
@@ -168,76 +179,6 @@ impl RedisStore {
             }
             .into()),
             _ => Ok(()),
-        }
-    }
-}
-
-impl Inner {
-    /// The connections of the runtime that we are on.
-    fn lanes(self: &Arc<Self>) -> Result<Arc<Lanes>, StoreError> {
-        let runtime = Handle::try_current().map_err(|error| {
-            let words = "lease-redis needs a tokio runtime; call it from within one";
-            StoreError::with_source(lease_core::StoreErrorKind::InvalidInput, words, error)
-        })?;
-        let id = runtime.id();
-        let mut all = self.lanes.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some((_, lanes)) = all.iter().find(|(known, _)| *known == id) {
-            return Ok(Arc::clone(lanes));
-        }
-        let lane = |wait: Option<Wait>, width| {
-            // A WAIT is answered late, and rightly so.
-            let slack = wait.map_or(Duration::ZERO, |wait| wait.within);
-            let link = Link::new(self.origin.clone(), slack);
-            let sender = Sender::new(link, Arc::clone(&self.script), wait);
-            Lane::new(sender, runtime.clone(), width)
-        };
-        let (alive, gone) = oneshot::channel::<()>();
-        let following = self.options.servers.follow(
-            &runtime,
-            self.options.connect_timeout,
-            self.options.response_timeout,
-        );
-        let lanes = Arc::new(Lanes {
-            _following: following.filter(|_| matches!(self.origin, Origin::Servers { .. })),
-            plain: lane(None, WIDTH),
-            // One at a time: the next batch could not pass the WAIT anyway.
-            waiting: self.options.wait.map(|wait| lane(Some(wait), 1)),
-            _alive: alive,
-        });
-        all.push((id, Arc::clone(&lanes)));
-        // A runtime that is shutting down drops the task at once, and what it
-        // forgets by takes the lock.
-        drop(all);
-        let forget = Forget {
-            inner: Arc::downgrade(self),
-            id,
-        };
-        runtime.spawn(async move {
-            let _forget = forget;
-            let _ = gone.await;
-        });
-        Ok(lanes)
-    }
-}
-
-/// Forgets a runtime's connections when the runtime drops its tasks.
-struct Forget {
-    inner: Weak<Inner>,
-    id: runtime::Id,
-}
-
-impl Drop for Forget {
-    fn drop(&mut self) {
-        if let Some(inner) = self.inner.upgrade() {
-            let mut all = inner.lanes.lock().unwrap_or_else(|e| e.into_inner());
-            let gone: Vec<_> = all.extract_if(.., |(id, _)| *id == self.id).collect();
-            drop(all);
-            for (_, lanes) in gone {
-                lanes.plain.close();
-                if let Some(waiting) = &lanes.waiting {
-                    waiting.close();
-                }
-            }
         }
     }
 }
@@ -266,15 +207,21 @@ impl LeaseBackend for RedisStore {
             Ok(lanes) => lanes,
             Err(error) => return requests.iter().map(|_| Err(error.clone())).collect(),
         };
-        let lane = lanes.waiting.as_ref().unwrap_or(&lanes.plain);
         // Their requests are pipelined, unless each must wait for replicas: then
         // the server answers one after the other, and each has its own time.
-        let at_once = match lanes.waiting {
-            Some(_) => 1,
-            None => CHUNKS_AT_ONCE,
+        let (lane, at_once) = match &lanes.way {
+            Way::One {
+                waiting: Some(waiting),
+                ..
+            } => (waiting, 1),
+            Way::One { plain, .. } => (plain, CHUNKS_AT_ONCE),
+            Way::Cluster(router) => {
+                return self.renew_over(&Over::Cluster(router), requests).await;
+            }
         };
+        let over = Over::One(lane);
         let chunks = requests.chunks(MOST_IN_BATCH);
-        let chunks: Vec<_> = chunks.map(|chunk| self.renew_chunk(lane, chunk)).collect();
+        let chunks: Vec<_> = chunks.map(|chunk| self.renew_over(&over, chunk)).collect();
         let outcomes: Vec<_> = stream::iter(chunks).buffered(at_once).collect().await;
         outcomes.into_iter().flatten().collect()
     }
@@ -306,26 +253,27 @@ impl LeaseBackend for RedisStore {
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<KeyState, StoreError>> {
-        let store = self.clone();
-        let lanes = move || {
-            let lanes = store.inner.lanes()?;
-            Ok(Arc::clone(&lanes.plain))
-        };
-        list::stream(lanes, self.inner.options.names.clone(), prefix)
+        let (store, names) = (self.clone(), self.inner.options.names.clone());
+        if let Servers::Cluster(_) = self.inner.options.servers {
+            return cluster::list(move || store.line()?.cluster(), names, prefix);
+        }
+        list::stream(move || store.line()?.one(), names, prefix)
     }
 
     async fn watch(&self, key: &Key) -> Result<BoxStream<'static, ()>, StoreError> {
-        match &self.inner.wake_ups {
-            Some(wake_ups) => wake_ups.watch(self.inner.options.names.record(key)).await,
-            None => Ok(Box::pin(futures_util::stream::pending())),
+        let channel = self.inner.options.names.record(key);
+        match (&self.inner.wake_ups, &self.inner.lanes()?.way) {
+            (_, Way::Cluster(router)) => router.watch(channel).await,
+            (Some(wake_ups), _) => wake_ups.watch(channel).await,
+            (None, _) => Ok(Box::pin(stream::pending())),
         }
     }
 
     fn guarantees(&self) -> Guarantees {
         let guarantees = self.inner.options.guarantees();
-        match self.inner.wake_ups {
-            Some(_) => guarantees,
-            None => guarantees.wake_ups(lease_core::WakeUps::None),
+        match self.inner.origin {
+            Origin::Servers { .. } => guarantees,
+            Origin::Foreign(_) => guarantees.wake_ups(lease_core::WakeUps::None),
         }
     }
 
@@ -338,19 +286,21 @@ impl LeaseBackend for RedisStore {
             wait: options.wait.map(|wait| (wait.replicas, wait.within)),
             durable: options.durable,
             mark_retention: options.mark_retention,
+            slot: None,
         };
         let lanes = self.inner.lanes()?;
-        let look = async {
-            let mut up = lanes.plain.sender().link().connection().await?;
+        let look = async |lane: &Lane| {
+            let mut up = lane.sender().link().connection().await?;
             doctor::diagnose(&mut up.wire, &facts).await
         };
-        match &options.servers {
-            Servers::Sentinels(sentinels) => {
-                let primary = look.await;
+        match (&lanes.way, &options.servers) {
+            (Way::Cluster(router), _) => doctor::cluster::diagnose(router, &facts).await,
+            (Way::One { plain, .. }, Servers::Sentinels(sentinels)) => {
+                let primary = look(plain).await;
                 doctor::sentinel::diagnose(sentinels, primary, &facts, options.connect_timeout)
                     .await
             }
-            _ => look.await,
+            (Way::One { plain, .. }, _) => look(plain).await,
         }
     }
 }

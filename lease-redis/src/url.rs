@@ -3,6 +3,7 @@
 //! The driver reads where the server is and how to log in; its errors are not
 //! passed on where they could quote the URL.
 
+mod cluster;
 mod hosts;
 mod query;
 mod sentinel;
@@ -36,6 +37,9 @@ enum Scheme {
 pub(crate) fn parse(text: &str) -> Result<RedisOptions, InvalidInput> {
     if let Some(tls) = sentinel::tls(text) {
         return sentinel::parse(text, tls);
+    }
+    if let Some(tls) = cluster::tls(text) {
+        return cluster::parse(text, tls);
     }
     check_characters(text)?;
     let mut url = redis::parse_redis_url(text)

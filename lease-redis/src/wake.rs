@@ -16,6 +16,7 @@
 
 mod channels;
 mod hub;
+mod shards;
 mod task;
 
 use std::collections::HashMap;
@@ -44,10 +45,15 @@ struct Limits {
     linger: Duration,
 }
 
-/// The wake-ups of one store.
+/// Called when a connection to a node of a cluster failed.
+pub(crate) type Lost = Arc<dyn Fn() + Send + Sync>;
+
+/// The wake-ups of one store, or of one node of a cluster.
 pub(crate) struct WakeUps {
     servers: Servers,
     limits: Limits,
+    /// Of a node of a cluster, whose channels are sharded ones.
+    lost: Option<Lost>,
     hubs: Arc<Hubs>,
 }
 
@@ -67,8 +73,16 @@ impl WakeUps {
                 response: response_timeout,
                 linger: LINGER,
             },
+            lost: None,
             hubs: Arc::default(),
         }
+    }
+
+    /// The same, of a node of a cluster: by sharded channels, and `lost` is
+    /// called each time that the connection fails.
+    pub(crate) fn sharded(mut self, lost: Lost) -> Self {
+        self.lost = Some(lost);
+        self
     }
 
     /// Hints for each message on `channel` from the return of this call on. A
@@ -123,7 +137,8 @@ impl WakeUps {
             id,
             hubs: Arc::downgrade(&self.hubs),
         };
-        runtime.spawn(task::run(place, self.servers.clone(), self.limits));
+        let (servers, lost) = (self.servers.clone(), self.lost.clone());
+        runtime.spawn(task::run(place, servers, self.limits, lost));
         Ok(seat)
     }
 }

@@ -44,11 +44,13 @@ pub async fn open(url: &str) -> Result<Store, Error> {
         #[cfg(not(feature = "sqlite"))]
         Kind::Sqlite => Err(feature_off(known)),
         #[cfg(feature = "redis")]
-        Kind::Redis | Kind::RedisSentinel => redis(&scheme, url).await,
+        Kind::Redis | Kind::RedisSentinel | Kind::RedisCluster => redis(&scheme, url).await,
         #[cfg(feature = "redis")]
         Kind::Redlock => redlock(&scheme, url).await,
         #[cfg(not(feature = "redis"))]
-        Kind::Redis | Kind::RedisSentinel | Kind::Redlock => Err(feature_off(known)),
+        Kind::Redis | Kind::RedisSentinel | Kind::RedisCluster | Kind::Redlock => {
+            Err(feature_off(known))
+        }
         Kind::Later => Err(not_yet(known)),
     }
 }

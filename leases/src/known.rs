@@ -38,7 +38,7 @@ pub fn stores() -> Vec<StoreInfo> {
             name: known.name,
             schemes: known.schemes,
             feature: known.feature,
-            availability: availability(known.kind),
+            availability: availability(known),
         })
         .collect()
 }
@@ -49,6 +49,7 @@ pub(crate) enum Kind {
     Sqlite,
     Redis,
     RedisSentinel,
+    RedisCluster,
     Redlock,
     Later,
 }
@@ -111,7 +112,17 @@ pub(crate) const KNOWN: &[Known] = &[
         ],
         feature: Some("redis"),
     },
-    later("redis-cluster", &["redis+cluster"], "redis"),
+    Known {
+        kind: Kind::RedisCluster,
+        name: "redis-cluster",
+        schemes: &[
+            "redis+cluster",
+            "rediss+cluster",
+            "valkey+cluster",
+            "valkeys+cluster",
+        ],
+        feature: Some("redis"),
+    },
     Known {
         kind: Kind::Redlock,
         name: "redlock",
@@ -129,8 +140,8 @@ pub(crate) fn find(scheme: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|known| known.schemes.contains(&scheme))
 }
 
-fn availability(kind: Kind) -> Availability {
-    match kind {
+fn availability(known: &Known) -> Availability {
+    match known.kind {
         Kind::Memory => {
             let store = lease_core::MemoryStore::new();
             compiled_in(lease_core::LeaseBackend::guarantees(&store))
@@ -144,13 +155,17 @@ fn availability(kind: Kind) -> Availability {
         #[cfg(feature = "redis")]
         Kind::RedisSentinel => redis("redis+sentinel://localhost/leases"),
         #[cfg(feature = "redis")]
+        Kind::RedisCluster => redis("redis+cluster://localhost"),
+        #[cfg(feature = "redis")]
         Kind::Redlock => match redlock() {
             Ok(guarantees) => compiled_in(guarantees),
             // A URL of our own: never.
             Err(_) => Availability::NotYet,
         },
         #[cfg(not(feature = "redis"))]
-        Kind::Redis | Kind::RedisSentinel | Kind::Redlock => Availability::FeatureOff,
+        Kind::Redis | Kind::RedisSentinel | Kind::RedisCluster | Kind::Redlock => {
+            Availability::FeatureOff
+        }
         Kind::Later => Availability::NotYet,
     }
 }

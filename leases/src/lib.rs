@@ -54,14 +54,17 @@
 //! | `sqlite:///absolute/path.db`, `sqlite:relative.db` | `sqlite` (default) | the processes of one host |
 //! | `redis://host:6379/0`, `rediss://…` by TLS, `redis+unix:///path/to/socket` | `redis` | whoever reaches that server |
 //! | `redis+sentinel://host:26379,host:26379/name/0`, `rediss+sentinel://…` by TLS | `redis` | whoever reaches the primary that these sentinels name |
+//! | `redis+cluster://host:6379,host:6379`, `rediss+cluster://…` by TLS | `redis` | whoever reaches that Redis Cluster |
 //! | `redlock://host,host,host/0`, `redlocks://…` by TLS | `redis` | whoever reaches a majority of those servers |
 //!
 //! `valkey://`, `valkeys://`, `valkey+unix://`, `valkey+sentinel://`,
-//! `valkeys+sentinel://` and `unix://` mean the same as their kin of Redis.
+//! `valkeys+sentinel://`, `valkey+cluster://`, `valkeys+cluster://` and `unix://`
+//! mean the same as their kin of Redis.
 //!
 //! # Cargo features
 //! * `sqlite` (default): leases in an SQLite file.
-//! * `redis`: leases on a Redis or Valkey server, or a quorum of them, by TLS too.
+//! * `redis`: leases on a Redis or Valkey server, a cluster or a quorum of them, by TLS
+//!   too.
 //! * `metrics`: counters, histograms and gauges through the `metrics` facade.
 //! * `full`: all of them.
 #![forbid(unsafe_code)]

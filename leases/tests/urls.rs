@@ -53,7 +53,6 @@ async fn a_store_gives_its_leases_and_its_gate_and_no_secrets() {
 #[tokio::test]
 async fn a_known_scheme_that_is_not_here_says_what_to_do() {
     for url in [
-        "redis+cluster://h",
         "postgres://h/d",
         "postgresql://h/d",
         "nats://h",

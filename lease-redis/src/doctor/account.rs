@@ -44,8 +44,9 @@ impl User {
         let account = questions.put(acl(&["GETUSER", name]));
         // Redis 7 says what a command would meet. Subscribing itself would
         // change a connection that others share.
-        let channel = facts.names.nobody();
-        let dry_run = questions.put(acl(&["DRYRUN", name, "SUBSCRIBE", &channel]));
+        let channel = facts.nobody();
+        let (_, subscribe) = facts.wake_ups();
+        let dry_run = questions.put(acl(&["DRYRUN", name, subscribe, &channel]));
         let answers = questions.ask(connection).await?;
 
         let account = Account::hear(&answers, account);

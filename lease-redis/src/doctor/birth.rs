@@ -8,7 +8,6 @@ use super::ask::{Answer, Answers, Place, Questions, Refusal};
 use super::info::Info;
 use super::time::Clock;
 use super::{Facts, critical, healthy, note, unknown, warning};
-use crate::names::Names;
 
 /// Marks of keys that were used in the last day must not be forgotten lightly.
 const SHORT_RETENTION: Duration = Duration::from_secs(60 * 60);
@@ -36,9 +35,9 @@ pub(super) enum Birth {
 }
 
 impl Birth {
-    pub(super) fn ask(questions: &mut Questions, names: &Names) -> Place {
+    pub(super) fn ask(questions: &mut Questions, name: String) -> Place {
         let mut command = redis::cmd("GET");
-        command.arg(names.birth());
+        command.arg(name);
         questions.put(command)
     }
 
@@ -78,6 +77,19 @@ pub(super) fn judge(
     facts: &Facts,
 ) -> Vec<Finding> {
     let mut findings = vec![marks(facts)];
+    if facts.slot.is_some() {
+        // Each slot has a marker of its own.
+        findings.extend(facts.quarantine.map(|most| {
+            let what = format!(
+                "slots: each has a quarantine of its own, of {:?}",
+                most.get()
+            );
+            let why = "the first use of a slot waits as long, and so does the first after each \
+                       failover and each move of the slot";
+            healthy(what, why)
+        }));
+        return findings;
+    }
     let why = "it tells a restart of the server and how old the store is";
     let (life, since_us, first_us, length_us) = match birth {
         Err(refusal) => {
@@ -89,10 +101,7 @@ pub(super) fn judge(
             return findings;
         }
         Ok(Birth::Foreign) => {
-            let what = format!(
-                "birth marker: {:?} holds something else",
-                facts.names.birth()
-            );
+            let what = format!("birth marker: {:?} holds something else", facts.birth());
             let why = "the store did not write it and refuses to grant keys while it stands";
             findings.push(
                 critical(what, why).advice("remove it, or give leases a prefix of their own"),

@@ -40,7 +40,7 @@ impl Glance {
     ) -> Result<Self, StoreError> {
         let mut questions = Questions::default();
         let info = questions.put(redis::cmd("INFO"));
-        let birth = Birth::ask(&mut questions, names);
+        let birth = Birth::ask(&mut questions, names.birth());
         let clock = Clock::ask(&mut questions);
         let before = time::wall_us();
         let answers = questions.ask(connection).await?;

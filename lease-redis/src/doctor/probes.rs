@@ -53,7 +53,8 @@ impl Tried {
 
 fn probes(facts: &Facts) -> Vec<(Cmd, Probe)> {
     use Severity::{Critical, Note, Warning};
-    let (name, birth) = (facts.names.nobody(), facts.names.birth());
+    let (name, birth) = (facts.nobody(), facts.birth());
+    let (publish, _) = facts.wake_ups();
     let no_script = "0".repeat(40);
     let nothing = "nothing can be acquired or renewed";
     let mut probes = vec![
@@ -88,7 +89,7 @@ fn probes(facts: &Facts) -> Vec<(Cmd, Probe)> {
             "an attempt cannot be given up and no held key can be fenced",
         ),
         probe(
-            &["PUBLISH", &name, ""],
+            &[publish, &name, ""],
             Warning,
             "nobody who waits is woken up",
         ),
@@ -106,6 +107,9 @@ fn probes(facts: &Facts) -> Vec<(Cmd, Probe)> {
         None => (Note, "the doctor sees little; the store itself works"),
     };
     probes.push(probe(&["INFO", "server"], info.0, info.1));
+    if facts.slot.is_some() {
+        probes.extend(of_a_cluster(nothing));
+    }
     if facts.wait.is_some() {
         // For no replica: answered at once.
         let breaks = "no grant can wait for its replicas";
@@ -114,12 +118,29 @@ fn probes(facts: &Facts) -> Vec<(Cmd, Probe)> {
     probes
 }
 
+fn of_a_cluster(nothing: &'static str) -> [(Cmd, Probe); 4] {
+    use Severity::{Critical, Note, Warning};
+    let epoch = "a node that was cut off and voted away is asked for longer than need be";
+    let moving = "a key of a slot that is on its way to another node cannot be used";
+    [
+        probe(&["CLUSTER", "SLOTS"], Critical, nothing),
+        probe(&["CLUSTER", "INFO"], Note, epoch),
+        probe(&["CLUSTER", "NODES"], Warning, "keys cannot be listed"),
+        probe(&["ASKING"], Warning, moving),
+    ]
+}
+
 fn probe(request: &[&str], severity: Severity, breaks: &'static str) -> (Cmd, Probe) {
     let mut command = Cmd::new();
     command.arg(request);
-    let name = request.first().copied().unwrap_or_default();
+    let name = match request {
+        // A right of its own for each of its commands.
+        ["CLUSTER", what] => format!("CLUSTER|{what}"),
+        [name, ..] => (*name).to_owned(),
+        [] => String::new(),
+    };
     let probe = Probe {
-        command: name.to_owned(),
+        command: name,
         severity,
         breaks,
     };

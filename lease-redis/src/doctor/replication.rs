@@ -75,6 +75,10 @@ fn failover(online: u64, facts: &Facts) -> Finding {
         let why = format!("{why}; waiting for replicas makes that rarer, not impossible");
         return note(what, why);
     }
+    if facts.slot.is_some() {
+        // There is no cluster without failovers, and no waiting in one.
+        return warning(what, why).advice("give the store a quarantine (`?quarantine_ms=`)");
+    }
     warning(what, why).advice(
         "switch automatic failover off, or give the store a quarantine (`?quarantine_ms=`), or \
          at least wait for the replicas (`?wait_replicas=`)",

@@ -58,7 +58,7 @@ impl Rights {
             .map(|(probe, refusal)| probe.missing(refusal, facts))
             .collect();
         let subscribe = Probe {
-            command: "SUBSCRIBE".to_owned(),
+            command: facts.wake_ups().1.to_owned(),
             severity: Severity::Warning,
             breaks: "who waits for a key is not woken up",
         };
@@ -66,7 +66,7 @@ impl Rights {
             Some(true) => {}
             Some(false) => findings.push(subscribe.missing(&Refusal::Command, facts)),
             None => findings.push(unknown(
-                "right to SUBSCRIBE",
+                &format!("right to {}", facts.wake_ups().1),
                 "without it who waits for a key is not woken up and waits for its timer",
                 "the user may not ask, or the server is older than Redis 7",
             )),

@@ -12,7 +12,8 @@ use futures_util::future::join_all;
 use lease_core::{Diagnosis, Finding, StoreError};
 
 use super::{Facts, critical};
-use crate::sentinel::{Address, Sentinels};
+use crate::address::Address;
+use crate::sentinel::Sentinels;
 use look::{Node, Said, look_at_node, look_at_sentinel};
 
 /// What was seen of them all.

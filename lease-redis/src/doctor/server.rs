@@ -5,19 +5,22 @@ use lease_core::Finding;
 use super::ask::Answer;
 use super::info::Info;
 use super::obstacles::{Obstacle, Obstacles};
-use super::{LOOK, SILENT, critical, healthy, note, unknown};
+use super::{Facts, LOOK, SILENT, critical, healthy, note, unknown, warning};
 
 /// The first version with rights by user, and what the scripts need.
 const OLDEST: u64 = 6;
 /// The oldest version that the store is tested with.
 const TESTED: u64 = 7;
 
-pub(super) fn judge(info: &Answer<Info>, obstacles: &Obstacles) -> Vec<Finding> {
+pub(super) fn judge(info: &Answer<Info>, obstacles: &Obstacles, facts: &Facts) -> Vec<Finding> {
     let mut findings = vec![match info {
         Ok(info) => version(info),
         Err(refusal) => unknown("server", WHY, refusal).advice(LOOK),
     }];
-    findings.extend(mode(info.as_ref().ok(), obstacles));
+    match facts.slot {
+        Some(_) => findings.extend(info.as_ref().ok().and_then(sharded_channels)),
+        None => findings.extend(mode(info.as_ref().ok(), obstacles)),
+    }
     findings
 }
 
@@ -90,12 +93,23 @@ fn mode(info: Option<&Info>, obstacles: &Obstacles) -> Option<Finding> {
     }
 }
 
+/// In a cluster, wake-ups go by what Redis 7 brought.
+fn sharded_channels(info: &Info) -> Option<Finding> {
+    let version = info.text("redis_version")?;
+    let major = version.split('.').next()?.parse::<u64>().ok()?;
+    (major < TESTED).then(|| {
+        let what = format!("wake-ups: none, by Redis {version}");
+        let why = "it has no sharded channels, so who waits for a key waits for its timer";
+        warning(what, why).advice("upgrade to Redis 7 or later, or to Valkey")
+    })
+}
+
 fn part_of_a_cluster() -> Finding {
     critical(
         "mode: part of a cluster",
         "keys of other parts are refused, and the keys of this part move",
     )
-    .advice("use a server of its own for leases")
+    .advice("write redis+cluster:// in the URL, or use a server of its own for leases")
 }
 
 #[cfg(test)]

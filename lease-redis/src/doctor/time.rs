@@ -41,6 +41,16 @@ impl Clock {
         })
     }
 
+    /// The least and the most that the server's clock can be ahead of ours, in
+    /// microseconds.
+    pub(super) fn bounds_us(&self) -> (i64, i64) {
+        let (before, after) = self.ours_us;
+        (
+            self.server_us.saturating_sub(after),
+            self.server_us.saturating_sub(before),
+        )
+    }
+
     /// How far the server's clock is certainly ahead of ours, in microseconds;
     /// negative when it is behind.
     pub(super) fn ahead_us(&self) -> i64 {

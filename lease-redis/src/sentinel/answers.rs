@@ -101,10 +101,10 @@ impl Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sentinel::Address;
+    use crate::address::Address;
 
     fn named(port: u16, epoch: u64) -> Named {
-        let host = "10.0.0.1".to_owned();
+        let host = "10.0.0.1".into();
         Named {
             address: Address { host, port },
             epoch,

@@ -57,7 +57,10 @@ async fn questions(
         from_redis_value(master?).map_err(|_| odd("it tells nothing of the primary"))?;
     let epoch = master.get("config-epoch").and_then(|n| n.parse().ok());
     Ok(Some(Named {
-        address: Address { host, port },
+        address: Address {
+            host: host.into(),
+            port,
+        },
         epoch: epoch.ok_or_else(|| odd("it tells no epoch"))?,
     }))
 }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::channels::{Change, Channels};
 use super::hub::Hub;
-use super::{Limits, Place};
+use super::{Limits, Lost, Place, shards};
 use crate::errors::{Phase, classify};
 use crate::sentinel::Stay;
 use crate::servers::Servers;
@@ -29,8 +29,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const CHANNELS_AT_ONCE: usize = 512;
 const MESSAGES_AT_ONCE: usize = 1024;
 
-pub(super) async fn run(place: Place, servers: Servers, limits: Limits) {
-    let hub = &*place.hub;
+pub(super) async fn run(place: Place, servers: Servers, limits: Limits, lost: Option<Lost>) {
+    let hub = &place.hub;
     let mut pause = Pause::new();
     loop {
         if let Some(idle_until) = hub.idle_until() {
@@ -53,7 +53,10 @@ pub(super) async fn run(place: Place, servers: Servers, limits: Limits) {
         }
         let begun = Instant::now();
         // The driver's futures are large, and this one is rarely made.
-        let end = Box::pin(connect_and_serve(hub, &servers, limits)).await;
+        let end = match lost {
+            None => Box::pin(connect_and_serve(hub, &servers, limits)).await,
+            Some(_) => Box::pin(shards::connect_and_serve(hub, servers.client(), limits)).await,
+        };
         hub.with(|channels| channels.disconnected(end.as_ref().err()));
         if let Err(error) = end {
             tracing::debug!(
@@ -61,6 +64,9 @@ pub(super) async fn run(place: Place, servers: Servers, limits: Limits) {
                 error = %error,
                 "wake-ups have no connection; it is tried again while somebody watches"
             );
+            if let Some(lost) = &lost {
+                lost();
+            }
             if begun.elapsed() >= LONGEST_PAUSE {
                 pause = Pause::new();
             }
@@ -96,6 +102,27 @@ async fn moved(stay: Option<Stay>) {
     }
 }
 
+/// Tells a server what to send, and asks whether it is there.
+pub(super) trait Voice: Sync {
+    fn add(&self, names: &[Arc<str>]) -> impl Future<Output = RedisResult<()>> + Send;
+    fn remove(&self, names: &[Arc<str>]) -> impl Future<Output = RedisResult<()>> + Send;
+    fn is_there(&self) -> impl Future<Output = RedisResult<()>> + Send;
+}
+
+impl Voice for PubSubSink {
+    async fn add(&self, names: &[Arc<str>]) -> RedisResult<()> {
+        self.clone().subscribe(texts(names)).await
+    }
+
+    async fn remove(&self, names: &[Arc<str>]) -> RedisResult<()> {
+        self.clone().unsubscribe(texts(names)).await
+    }
+
+    async fn is_there(&self) -> RedisResult<()> {
+        self.clone().ping::<Value>().await.map(drop)
+    }
+}
+
 /// Passes hints on until the connection ends.
 ///
 /// The driver reads thousands of messages in one turn and keeps them for us in
@@ -115,11 +142,11 @@ async fn listen(hub: &Hub, messages: PubSubStream) {
 
 /// Tells the server of changes, one after the other, and asks whether it is
 /// there when there are none.
-async fn tend(hub: &Hub, mut sink: PubSubSink, limits: Limits) -> Result<(), StoreError> {
+pub(super) async fn tend(hub: &Hub, voice: impl Voice, limits: Limits) -> Result<(), StoreError> {
     let mut heard = Instant::now();
     loop {
         if let Some(change) = hub.with(|channels| channels.next_change(CHANNELS_AT_ONCE)) {
-            tell(hub, &sink, limits, &change).await?;
+            tell(hub, &voice, limits, &change).await?;
             heard = Instant::now();
             continue;
         }
@@ -130,7 +157,7 @@ async fn tend(hub: &Hub, mut sink: PubSubSink, limits: Limits) -> Result<(), Sto
             return Ok(());
         }
         if now >= ask_at {
-            let _: Value = within(limits.response, "ask the server", sink.ping()).await?;
+            within(limits.response, "ask the server", voice.is_there()).await?;
             heard = Instant::now();
             continue;
         }
@@ -144,21 +171,20 @@ async fn tend(hub: &Hub, mut sink: PubSubSink, limits: Limits) -> Result<(), Sto
 
 async fn tell(
     hub: &Hub,
-    sink: &PubSubSink,
+    voice: &impl Voice,
     limits: Limits,
     change: &Change,
 ) -> Result<(), StoreError> {
-    let (mut adding, mut removing) = (sink.clone(), sink.clone());
     let subscribe = async {
         match change.subscribe.is_empty() {
             true => Ok(()),
-            false => adding.subscribe(texts(&change.subscribe)).await,
+            false => voice.add(&change.subscribe).await,
         }
     };
     let unsubscribe = async {
         match change.unsubscribe.is_empty() {
             true => Ok(()),
-            false => removing.unsubscribe(texts(&change.unsubscribe)).await,
+            false => voice.remove(&change.unsubscribe).await,
         }
     };
     let both = future::try_join(subscribe, unsubscribe);
@@ -176,7 +202,7 @@ fn texts(names: &[Arc<str>]) -> Vec<&str> {
 
 /// None of what is asked for here changes anything that others can see, so no
 /// failure leaves an outcome unknown.
-async fn within<T>(
+pub(super) async fn within<T>(
     limit: Duration,
     doing: &str,
     answer: impl Future<Output = RedisResult<T>>,

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod app;
+mod cluster;
 mod over;
 mod record;
 mod spoil;

@@ -9,7 +9,7 @@ const TEXT: &str = "somebody else's";
 const KEPT_MS: i64 = 3_600_000;
 
 /// As the store spells it: the braces are its own.
-fn record(key: &Key) -> String {
+pub(crate) fn name(key: &Key) -> String {
     let key = key.as_str();
     let key = key.replace('%', "%25");
     format!("leases:{{{}}}", key.replace('{', "%7B").replace('}', "%7D"))
@@ -21,7 +21,7 @@ fn torn() -> String {
 }
 
 pub(crate) fn spoil(server: &RedisServer, key: &Key, how: Spoil) -> Result<bool, FixtureError> {
-    let name = record(key);
+    let name = self::name(key);
     let kept = KEPT_MS.to_string();
     server.command(&["DEL", &name])?;
     match how {
@@ -34,7 +34,7 @@ pub(crate) fn spoil(server: &RedisServer, key: &Key, how: Spoil) -> Result<bool,
 }
 
 pub(crate) fn is_intact(server: &RedisServer, key: &Key, how: Spoil) -> Result<bool, FixtureError> {
-    let name = record(key);
+    let name = self::name(key);
     let left = server.command(&["PTTL", &name])?.integer();
     let (value, due) = match how {
         Spoil::ForeignType => (

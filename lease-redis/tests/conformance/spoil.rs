@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use lease_conformance::{FixtureError, Spoil, Spoiling};
 use lease_core::Key;
 
+use crate::cluster::OwnCluster;
 use crate::record;
 use crate::store::OwnServer;
 use crate::trio::OwnTrio;
@@ -27,5 +28,16 @@ impl Spoiling for OwnTrio {
 
     async fn spoiled_is_intact(&self, key: &Key, how: Spoil) -> Result<bool, FixtureError> {
         record::is_intact(self.primary()?, key, how)
+    }
+}
+
+#[async_trait]
+impl Spoiling for OwnCluster {
+    async fn spoil(&self, key: &Key, how: Spoil) -> Result<bool, FixtureError> {
+        record::spoil(self.owner(key)?, key, how)
+    }
+
+    async fn spoiled_is_intact(&self, key: &Key, how: Spoil) -> Result<bool, FixtureError> {
+        record::is_intact(self.owner(key)?, key, how)
     }
 }

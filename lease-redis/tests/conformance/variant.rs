@@ -7,6 +7,7 @@ use lease_conformance::servers::redis::{Persistence, RedisBuilder, RedisServer};
 use lease_conformance::{Fixture, FixtureError, Store};
 
 use crate::app;
+use crate::cluster::OwnCluster;
 use crate::store::OwnServer;
 use crate::trio::OwnTrio;
 
@@ -33,6 +34,8 @@ pub(crate) enum Way {
     Over,
     /// To the primary that sentinels name.
     Sentinels,
+    /// To the nodes of a cluster.
+    Cluster,
 }
 
 const PLAIN: Variant = Variant {
@@ -47,6 +50,13 @@ const PLAIN: Variant = Variant {
 
 /// Longer than a case lasts, and short enough to be waited out before each.
 const QUARANTINE: Duration = Duration::from_secs(5);
+
+/// What the page on rights lists for a cluster.
+const CLUSTER_RIGHTS: [&str; 3] = [
+    "+cluster|slots +cluster|info +cluster|nodes +asking",
+    "+spublish",
+    "+ssubscribe +sunsubscribe",
+];
 
 const ALL: &[Variant] = &[
     Variant {
@@ -133,6 +143,13 @@ const ALL: &[Variant] = &[
         ..PLAIN
     },
     Variant {
+        name: "cluster",
+        way: Way::Cluster,
+        persistence: Persistence::AofAlways,
+        always: true,
+        ..PLAIN
+    },
+    Variant {
         name: "over",
         way: Way::Over,
         ..PLAIN
@@ -167,13 +184,14 @@ pub(crate) fn chosen(names: Option<&str>) -> Vec<Variant> {
 
 impl Variant {
     /// What the page on rights lists for this configuration.
-    fn rights(&self) -> Vec<&'static str> {
+    pub(crate) fn rights(&self) -> Vec<&'static str> {
         let mut rights = Vec::new();
         if self.quarantine.is_some() {
             rights.push("+info");
         }
         match self.way {
             Way::Sentinels => rights.push("+role"),
+            Way::Cluster => rights.extend(CLUSTER_RIGHTS),
             _ if self.replica => rights.push("+wait"),
             _ => {}
         }
@@ -192,8 +210,10 @@ impl Variant {
 #[async_trait]
 impl Fixture for Variant {
     async fn open(&self) -> Result<Box<dyn Store>, FixtureError> {
-        if self.way == Way::Sentinels {
-            return Ok(Box::new(OwnTrio::new(*self).await?));
+        match self.way {
+            Way::Sentinels => return Ok(Box::new(OwnTrio::new(*self).await?)),
+            Way::Cluster => return Ok(Box::new(OwnCluster::new(*self)?)),
+            _ => {}
         }
         let store = OwnServer::new(*self, self.server().start()?)?;
         store.wait_out_the_quarantine().await?;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use redis::{AsyncConnectionConfig, Client};
 
+use crate::address::Address;
 use crate::doctor::ask::{Answer, Questions, Refusal};
 use crate::doctor::time::wall_us;
-use crate::sentinel::Address;
 
 type Fields = HashMap<String, String>;
 
@@ -31,7 +31,7 @@ impl Said {
         let replicas = self.replicas.as_deref().unwrap_or_default();
         let address = |fields: &Fields| {
             Some(Address {
-                host: fields.get("ip")?.clone(),
+                host: fields.get("ip")?.as_str().into(),
                 port: fields.get("port")?.parse().ok()?,
             })
         };

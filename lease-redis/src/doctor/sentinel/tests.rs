@@ -140,7 +140,7 @@ async fn what_is_wrong_with_sentinels_is_found() {
 }
 
 fn address(port: u16) -> Address {
-    let host = "10.0.0.1".to_owned();
+    let host = "10.0.0.1".into();
     Address { host, port }
 }
 

@@ -1,0 +1,50 @@
+//! The nodes that a URL names, and how any node is reached.
+
+use std::time::Duration;
+
+use redis::{Client, RedisResult};
+
+use crate::address::Address;
+use crate::client;
+
+/// Some nodes of a cluster, one at least. What it is to log in at one of them is
+/// the same at all others.
+#[derive(Clone)]
+pub(crate) struct Seeds {
+    client: Client,
+    addresses: Vec<Address>,
+}
+
+impl Seeds {
+    /// These clients differ in nothing but their addresses.
+    pub(crate) fn new(first: Client, others: &[Client]) -> Self {
+        let all = std::iter::once(&first).chain(others);
+        let addresses = all.filter_map(|client| Address::of(client.get_connection_info().addr()));
+        Self {
+            addresses: addresses.collect(),
+            client: first,
+        }
+    }
+
+    pub(crate) fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Of one of them.
+    pub(crate) fn first(&self) -> &Client {
+        &self.client
+    }
+
+    /// For the node at this address.
+    pub(crate) fn client(&self, address: &Address) -> RedisResult<Client> {
+        address.client(&self.client)
+    }
+
+    /// The same with sockets for short messages: see [`client::tuned`].
+    pub(crate) fn tuned(self, response_timeout: Duration) -> RedisResult<Self> {
+        Ok(Self {
+            client: client::tuned(self.client, response_timeout)?,
+            ..self
+        })
+    }
+}

@@ -1,0 +1,145 @@
+//! Wake-ups of one node of a cluster: sharded channels, which only the node of
+//! their slot knows.
+//!
+//! # Why another way than a server's
+//! The driver's connection for messages cannot subscribe to sharded channels;
+//! its usual connection can, by the newer protocol, which every server that has
+//! such channels speaks. When a slot moves away, the server takes the
+//! subscription back without being asked, and the driver takes that for an
+//! answer. So the connection is given up then: its watchers get their hint, and
+//! find the new node of their slot.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::try_join_all;
+use lease_core::StoreError;
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ProtocolVersion, PushInfo, PushKind, RedisResult, Value,
+};
+use tokio::sync::Notify;
+
+use super::Limits;
+use super::channels::Channels;
+use super::hub::Hub;
+use super::task::{Voice, tend, within};
+
+/// Returns without an error when nobody watches any more.
+pub(super) async fn connect_and_serve(
+    hub: &Arc<Hub>,
+    client: &Client,
+    limits: Limits,
+) -> Result<(), StoreError> {
+    let ended = Arc::new(Notify::new());
+    let leaving = Arc::<Mutex<HashSet<String>>>::default();
+    let ear = Ear {
+        hub: Arc::clone(hub),
+        ended: Arc::clone(&ended),
+        leaving: Arc::clone(&leaving),
+    };
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(limits.connect))
+        .set_response_timeout(Some(limits.response))
+        .set_push_sender(move |push| {
+            ear.hear(&push);
+            Ok::<_, ()>(())
+        });
+    let connecting = async {
+        let info = client.get_connection_info().clone();
+        let login = info.redis_settings().clone();
+        let login = login.set_protocol(ProtocolVersion::RESP3);
+        let client = Client::open(info.set_redis_settings(login))?;
+        client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+    };
+    let connection = within(limits.connect, "connect", connecting).await?;
+    hub.with(Channels::connected);
+    let mouth = Mouth {
+        connection,
+        leaving,
+    };
+    tokio::select! {
+        () = ended.notified() => Err(StoreError::unavailable(
+            "the connection for wake-ups of a node of the Redis Cluster ended, or a slot moved \
+             away from it; it is opened again while somebody watches",
+        )),
+        end = tend(hub, mouth, limits) => end,
+    }
+}
+
+/// Hears what the server says by itself, in the driver's own task.
+struct Ear {
+    hub: Arc<Hub>,
+    ended: Arc<Notify>,
+    leaving: Arc<Mutex<HashSet<String>>>,
+}
+
+impl Ear {
+    fn hear(&self, push: &PushInfo) {
+        let channel = || match push.data.first() {
+            Some(Value::BulkString(name)) => std::str::from_utf8(name).ok(),
+            Some(Value::SimpleString(name)) => Some(name.as_str()),
+            _ => None,
+        };
+        match push.kind {
+            PushKind::SMessage => {
+                if let Some(channel) = channel() {
+                    self.hub.with(|channels| channels.hint(channel));
+                }
+            }
+            PushKind::SUnsubscribe => {
+                let mut leaving = self.leaving.lock().unwrap_or_else(|e| e.into_inner());
+                let asked = channel().is_some_and(|channel| leaving.remove(channel));
+                drop(leaving);
+                if !asked {
+                    self.ended.notify_one();
+                }
+            }
+            PushKind::Disconnection => self.ended.notify_one(),
+            _ => {}
+        }
+    }
+}
+
+/// Tells the server what to send.
+struct Mouth {
+    connection: MultiplexedConnection,
+    leaving: Arc<Mutex<HashSet<String>>>,
+}
+
+impl Voice for Mouth {
+    /// Each channel by itself: they must share a slot otherwise.
+    async fn add(&self, names: &[Arc<str>]) -> RedisResult<()> {
+        let all = names.iter().map(|name| self.say("SSUBSCRIBE", name));
+        try_join_all(all).await.map(drop)
+    }
+
+    async fn remove(&self, names: &[Arc<str>]) -> RedisResult<()> {
+        {
+            let mut leaving = self.leaving.lock().unwrap_or_else(|e| e.into_inner());
+            leaving.extend(names.iter().map(|name| (**name).to_owned()));
+        }
+        let all = names.iter().map(|name| self.say("SUNSUBSCRIBE", name));
+        try_join_all(all).await.map(drop)
+    }
+
+    async fn is_there(&self) -> RedisResult<()> {
+        self.send(&redis::cmd("PING")).await
+    }
+}
+
+impl Mouth {
+    async fn say(&self, command: &str, name: &str) -> RedisResult<()> {
+        let mut command = redis::cmd(command);
+        command.arg(name);
+        self.send(&command).await
+    }
+
+    async fn send(&self, command: &Cmd) -> RedisResult<()> {
+        let mut connection = self.connection.clone();
+        let answer = connection.send_packed_command(command).await;
+        answer.and_then(Value::extract_error).map(drop)
+    }
+}
