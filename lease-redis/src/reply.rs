@@ -217,6 +217,12 @@ impl Reply {
     }
 }
 
+/// Whether the script caught an error of some operation.
+pub(crate) fn has_failed(answer: &Value) -> bool {
+    let caught = |one: &Value| matches!(one, Value::Array(fields) if fields.first() == Some(&Value::Int(-1)));
+    matches!(answer, Value::Array(all) if all.iter().any(caught))
+}
+
 fn token(number: i64) -> Result<Token, StoreError> {
     let number = u64::try_from(number).map_err(|_| odd())?;
     Token::new(number).map_err(|_| odd())

@@ -150,7 +150,9 @@ impl Sender {
         };
         let up = self.link.connection().await.map_err(unknown)?;
         match self.send_over(&up, requests).await {
-            Ok(replies) => Ok(replies),
+            // An operation that failed this time may have taken effect before, at
+            // a server that answers nobody any more, say.
+            Ok(replies) => Ok(replies.into_iter().map(failures_unknown).collect()),
             Err(Failure::Gone(error)) => Err(failed(error)),
             Err(Failure::Said(error)) => Err(unknown(error)),
         }
@@ -346,6 +348,23 @@ fn taken(up: &Up, replies: Vec<Reply>) -> Vec<Result<Reply, StoreError>> {
         )),
     };
     replies.into_iter().map(take).collect()
+}
+
+/// An answer to a request that was sent before and was not answered then.
+fn failures_unknown(answer: Result<Reply, StoreError>) -> Result<Reply, StoreError> {
+    let unknown = |error: StoreError| match error.kind() {
+        StoreErrorKind::UnknownOutcome => error,
+        _ => StoreError::with_source(
+            StoreErrorKind::UnknownOutcome,
+            "the connection was lost while Redis was asked, and a second try failed",
+            error,
+        ),
+    };
+    let reply = answer.map_err(unknown)?;
+    match reply.error() {
+        Some(text) => Err(unknown(errors::caught("a second try", text))),
+        None => Ok(reply),
+    }
 }
 
 fn demoted(text: &str) -> bool {

@@ -17,7 +17,7 @@ use super::node::{Node, Problem, What};
 use super::seeds::Seeds;
 use super::slot;
 use crate::address::Address;
-use crate::reply::{Reply, odd};
+use crate::reply::{Reply, has_failed, odd};
 use crate::request::Request;
 use crate::script::{self, Script};
 use crate::servers::Servers;
@@ -130,7 +130,13 @@ impl Router {
                 None => (self.owner(slot).await.map_err(|e| sure(&doubt, e))?, false),
             };
             match self.attempt(&node, slot, what, asking).await {
-                Ok(value) => return Ok(value),
+                // What failed this time may have taken effect before.
+                Ok(value) => {
+                    return match doubt.filter(|_| has_failed(&value)) {
+                        Some(doubt) => Err(Trouble::Store(doubt)),
+                        None => Ok(value),
+                    };
+                }
                 Err(Tried::Node(Problem::Moved(address))) => {
                     self.moved(slot, address.clone());
                     redirect = Some((address, false));

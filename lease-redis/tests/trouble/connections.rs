@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lease_conformance::proxy::{FaultProxy, On, Then};
 use lease_conformance::servers::redis::RedisServer;
-use lease_core::{FenceWhen, LeaseBackend, RenewOutcome};
+use lease_core::{FenceWhen, LeaseBackend, RenewOutcome, StoreErrorKind};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::*;
@@ -167,4 +167,26 @@ async fn a_patient_caller_on_a_silent_connection_does_not_hold_up_renewals() {
     );
     assert!(plain < RESPONSE / 2, "{plain:?}");
     assert!(waiting < RESPONSE / 2, "{waiting:?}");
+}
+
+/// The second try may come to a server that took over and does not write yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_try_that_fails_does_not_say_that_the_first_one_did_nothing() {
+    let server = plain();
+    let path = FaultProxy::start(server.address()).unwrap();
+    let store = options(&server.url().through(path.address()));
+    let store = store.open().await.unwrap();
+    granted(store.acquire(&request("before", 60_000)).await.unwrap());
+
+    let silent = path.lose_reply(Then::Hang, On::Any);
+    let theirs = store.clone();
+    let acquire = tokio::spawn(async move { theirs.acquire(&request("orphan", 60_000)).await });
+    silent.happened().await.unwrap();
+    let refuse = ["CONFIG", "SET", "min-replicas-to-write", "1"];
+    server.command(&refuse).unwrap();
+    path.cut();
+    let error = acquire.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::UnknownOutcome, "{error}");
+    let state = store.inspect(&key("orphan")).await.unwrap();
+    assert!(state.holder.is_some(), "{state:?}");
 }

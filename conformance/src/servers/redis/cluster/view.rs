@@ -45,6 +45,9 @@ impl Own {
     }
 }
 
+/// How often a node looks at the state of the cluster, and a little more.
+const NODE_TIMER: Duration = Duration::from_millis(120);
+
 impl RedisCluster {
     /// The slot of a key, as Redis counts it.
     ///
@@ -167,7 +170,15 @@ impl RedisCluster {
     /// # Errors
     /// If that takes longer than half a minute.
     pub fn until_settled(&self) -> Result<(), ServerError> {
-        self.until("come together as a cluster", || self.is_settled())
+        self.until("come together as a cluster", || {
+            if !self.is_settled()? {
+                return Ok(false);
+            }
+            // News that were under way may turn a node off once more; it acts on
+            // them by a timer of its own.
+            std::thread::sleep(NODE_TIMER);
+            self.is_settled()
+        })
     }
 
     /// Waits until every running node tells clients of every replica. They do so
