@@ -22,6 +22,7 @@ n. `lease run` otherwise ends with its command's own.
 LEASE_LOG=info (or debug, trace) shows every step of a lease on stderr.")]
 pub(crate) struct Cli {
     /// The store, as a URL: sqlite:///absolute/path.db, redis://host:6379/0,
+    /// redis+sentinel://host,host/name, redis+cluster://host,host,
     /// redlock://host,host,host.
     ///
     /// Others on this machine can see arguments: set a URL that holds a
@@ -338,7 +339,8 @@ pub(crate) enum QuorumCommand {
 /// Nobody can tell a new server from one that has forgotten everything, so a
 /// new quorum would grant nothing for as long as the longest TTL. This opens it
 /// at once. Do it once and by hand, when nobody holds a lease of it; never where
-/// a server or a program starts.
+/// a server or a program starts. Name all of its nodes: one that is left out is
+/// not asked, and leases on it are not seen.
 ///
 /// Nothing is done unless every node answers, knows nothing of the prefix, and is
 /// another server than the others: then the status is 69 when a node cannot be

@@ -112,7 +112,7 @@ fn outcome(report: &InitReport) -> Result<Exit, Failure> {
         "it was opened before, or is in use: nothing needs to be done"
     } else if report.nodes.iter().any(in_use) {
         "a quorum in use needs no opening: a node that is new or lost its data waits out its \
-         quarantine by itself"
+         quarantine by itself; never open some of the nodes alone"
     } else {
         "correct that, and try again"
     };

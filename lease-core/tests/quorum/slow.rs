@@ -205,3 +205,98 @@ async fn every_holder_is_told_before_its_deadline_when_a_majority_is_lost() {
         futures_util::future::join_all(told).await;
     }
 }
+
+/// Each may have got a node, and none a majority of those that answer.
+#[tokio::test(start_paused = true)]
+async fn many_who_ask_at_once_all_get_their_turn_while_a_node_is_lost() {
+    for mood in [AWAY, SILENT] {
+        let world = World::new(&[0, 0, 0], QuorumRules::ALL);
+        world.nodes[0].is(LATE);
+        world.nodes[1].is(LATE);
+        world.nodes[2].is(mood);
+        let clock = Arc::new(TrueClock(Instant::now()));
+        let clients = (0..4).map(|_| {
+            let quorum = world.newcomer(QuorumRules::ALL).quorum;
+            Leases::builder(Arc::new(quorum))
+                .clock(Arc::clone(&clock) as _)
+                .build()
+        });
+        let start = Instant::now();
+        let lives = clients.map(|leases| async move {
+            for _ in 0..5 {
+                let lease = leases.lease("k").ttl(3_000 * MS).wait(60_000 * MS);
+                lease.acquire().await.unwrap().release().await.unwrap();
+            }
+        });
+        futures_util::future::join_all(lives).await;
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(20), "{mood}: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_stood_when_a_fence_came_between_the_rounds_is_abandoned() {
+    // They name different tokens.
+    let world = World::new(&[0, 1, 2], QuorumRules::ALL);
+    for node in &world.nodes {
+        node.is(LATE);
+    }
+    let theirs = world.newcomer(QuorumRules::ALL);
+    let acquire = tokio::spawn(async move { theirs.acquire(1).await });
+    // The first round is over, and the second under way.
+    sleep(15 * MS).await;
+    for node in &world.nodes[..2] {
+        let mark = Token::new(1_900_000_000_000_000).unwrap();
+        let when = lease_core::FenceWhen::Immediately;
+        node.store.fence(&key(), mark, when).await.unwrap();
+    }
+    let outcome = acquire.await.unwrap().unwrap();
+    assert!(matches!(outcome, AcquireOutcome::Refused(_)), "{outcome:?}");
+    sleep(Duration::from_secs(2)).await;
+    for i in 0..3 {
+        assert_eq!(world.holder(i).await, None, "node {i}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_away_learns_of_a_fence_later() {
+    let world = World::new(&[0, 0, 0], QuorumRules::ALL);
+    world.nodes[2].is(AWAY);
+    let floor = Token::new(1_900_000_000_000_000).unwrap();
+    let when = lease_core::FenceWhen::Immediately;
+    let fenced = world.quorum.fence(&key(), floor, when).await.unwrap();
+    assert_eq!(fenced, floor);
+    assert_eq!(mark(&world.nodes[2]).await, None);
+    world.nodes[2].is(WELL);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(mark(&world.nodes[2]).await, Some(floor));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_that_have_a_node_each_do_not_wait_for_the_lost_one_for_ever() {
+    for mood in [AWAY, SILENT] {
+        let world = World::new(&[0, 0, 0], QuorumRules::ALL);
+        world.nodes[2].is(mood);
+        for owner in [1, 2] {
+            let node = &world.nodes[usize::from(owner) - 1];
+            node.store.acquire(&ask(owner)).await.unwrap();
+        }
+        let [one, other] = [1, 2].map(|_| world.newcomer(QuorumRules::ALL));
+        let mut owners = [1, 2];
+        let granted = async {
+            loop {
+                let [a, b] = owners;
+                let outcomes = tokio::join!(one.acquire(a), other.acquire(b));
+                for (i, outcome) in [outcomes.0, outcomes.1].into_iter().enumerate() {
+                    match outcome {
+                        Ok(AcquireOutcome::Granted(_)) => return,
+                        Ok(AcquireOutcome::Refused(_)) => owners[i] += 2,
+                        _ => {}
+                    }
+                }
+            }
+        };
+        // Their grants would last for twenty.
+        tokio::time::timeout(5_000 * MS, granted).await.unwrap();
+    }
+}

@@ -51,7 +51,12 @@ pub(super) async fn acquire(
         round.ask().await;
         if round.votes.yes(inner) >= inner.majority {
             match round.agree().await {
-                Ok(outcome) => return Ok(outcome),
+                Ok(outcome) => {
+                    if matches!(outcome, AcquireOutcome::Refused(_)) {
+                        give_back::everything(inner, request);
+                    }
+                    return Ok(outcome);
+                }
                 Err(apart) if apart.overtaken && again < AGAIN => {}
                 Err(apart) => return Err(apart.error),
             }
@@ -136,7 +141,7 @@ impl Round {
                 let later = std::mem::take(&mut self.later);
                 self.ask_for_next(later);
             }
-            match self.next().await {
+            match self.next_or_leave().await {
                 Some((i, answer)) => self.votes.put(i, answer),
                 None => break,
             }
@@ -174,6 +179,16 @@ impl Round {
         }
     }
 
+    /// The next answer, or none when somebody else has asked at the same time: who
+    /// waits then for a node that is silent keeps the others from what it has.
+    async fn next_or_leave(&mut self) -> Option<(usize, Answer)> {
+        if !self.votes.is_contended() || !self.later.is_empty() {
+            return self.next().await;
+        }
+        let until = self.hedge.max(self.asked + APART);
+        timeout_at(until, self.first.next()).await.ok().flatten()
+    }
+
     /// The next answer of the first round. When none comes for long, all nodes
     /// are asked.
     async fn next(&mut self) -> Option<(usize, Answer)> {
@@ -199,8 +214,11 @@ impl Round {
             No::Refused(reason) => Ok(AcquireOutcome::Refused(reason)),
             No::Failed(error) => Err(error),
         };
-        // The caller repeats it or abandons the owner.
+        // The caller repeats it or abandons the owner; others get their turn before.
         if matches!(&no, Err(error) if error.is_unknown_outcome()) {
+            if self.votes.is_contended() {
+                give_back::granted(inner, request, &self.votes).await;
+            }
             return no.map(|outcome| (outcome, false));
         }
         let settled = give_back::all(inner, request, self.votes, self.first).await;

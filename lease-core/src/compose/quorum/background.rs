@@ -9,22 +9,23 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::{Inner, Node};
-use crate::backend::TOMBSTONE_RETENTION;
+use crate::backend::{FenceWhen, TOMBSTONE_RETENTION};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::owner::Owner;
 use crate::retry::{ATTEMPT_LIMIT, Backoff};
+use crate::token::Token;
 
-/// The most owners that wait to be abandoned on one node. Beyond that a grant
-/// waits out its TTL there.
-const MOST_ABANDONS: usize = 4096;
+/// The most that waits to be done on one node. Beyond that a grant waits out its
+/// TTL there.
+const MOST_OWED: usize = 4096;
 /// How many are under way at once on one node.
 const AT_ONCE: usize = 32;
 
 /// What is owed to one node.
 #[derive(Debug)]
 pub(super) struct Upkeep {
-    abandons: AtomicUsize,
+    owed: AtomicUsize,
     /// Turns for heals and abandonments: they must not crowd out requests.
     pub(super) turns: Semaphore,
     /// Until then the node refuses grants, as it said itself.
@@ -34,7 +35,7 @@ pub(super) struct Upkeep {
 impl Default for Upkeep {
     fn default() -> Self {
         Self {
-            abandons: AtomicUsize::new(0),
+            owed: AtomicUsize::new(0),
             turns: Semaphore::new(AT_ONCE),
             quarantine: Mutex::new(None),
         }
@@ -77,33 +78,61 @@ pub(super) fn go_on(work: impl Future<Output = ()> + Send + 'static) {
 impl Inner {
     /// Abandons `owner` on one node, however often it takes.
     pub(super) fn abandon_on(self: &Arc<Self>, node: &Arc<Node>, key: &Key, owner: Owner) {
-        let Ok(handle) = Handle::try_current() else {
-            return;
-        };
-        if node.upkeep.abandons.fetch_add(1, Ordering::Relaxed) >= MOST_ABANDONS {
-            node.upkeep.abandons.fetch_sub(1, Ordering::Relaxed);
-            return;
-        }
-        let (inner, node, key) = (Arc::clone(self), Arc::clone(node), key.clone());
-        handle.spawn(async move {
-            // Later nothing of this owner can arrive any more.
-            let trying = inner.until_abandoned(&node, &key, owner);
-            let _ = tokio::time::timeout(TOMBSTONE_RETENTION, trying).await;
-            node.upkeep.abandons.fetch_sub(1, Ordering::Relaxed);
+        let key = key.clone();
+        self.owe(node, move |node| {
+            let key = key.clone();
+            async move { node.backend.abandon(&key, owner).await.is_ok() }
         });
     }
 
-    async fn until_abandoned(&self, node: &Node, key: &Key, owner: Owner) {
-        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(30));
-        loop {
-            {
-                let _turn = node.upkeep.turns.acquire().await;
-                let attempt = node.backend.abandon(key, owner);
-                if let Ok(Ok(())) = tokio::time::timeout(ATTEMPT_LIMIT, attempt).await {
-                    return;
-                }
-            }
-            tokio::time::sleep(backoff.next(&self.chance)).await;
+    /// Raises the mark on one node, however often it takes.
+    pub(super) fn fence_on(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        key: &Key,
+        at_least: Token,
+        when: FenceWhen,
+    ) {
+        let key = key.clone();
+        self.owe(node, move |node| {
+            let key = key.clone();
+            async move { node.backend.fence(&key, at_least, when).await.is_ok() }
+        });
+    }
+
+    /// Does something on one node until it is done; for no longer than anything
+    /// that was sent before can be under way.
+    fn owe<F>(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        work: impl Fn(Arc<Node>) -> F + Send + Sync + 'static,
+    ) where
+        F: Future<Output = bool> + Send + 'static,
+    {
+        let Ok(handle) = Handle::try_current() else {
+            return;
+        };
+        if node.upkeep.owed.fetch_add(1, Ordering::Relaxed) >= MOST_OWED {
+            node.upkeep.owed.fetch_sub(1, Ordering::Relaxed);
+            return;
         }
+        let (inner, node) = (Arc::clone(self), Arc::clone(node));
+        handle.spawn(async move {
+            let trying = async {
+                let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(30));
+                loop {
+                    {
+                        let _turn = node.upkeep.turns.acquire().await;
+                        let attempt = work(Arc::clone(&node));
+                        if let Ok(true) = tokio::time::timeout(ATTEMPT_LIMIT, attempt).await {
+                            return;
+                        }
+                    }
+                    tokio::time::sleep(backoff.next(&inner.chance)).await;
+                }
+            };
+            let _ = tokio::time::timeout(TOMBSTONE_RETENTION, trying).await;
+            node.upkeep.owed.fetch_sub(1, Ordering::Relaxed);
+        });
     }
 }

@@ -26,9 +26,13 @@ pub(super) async fn fence(
         async move { node.backend.fence(&key, at_least, when).await }
     });
     let (mut marks, mut failed) = (Vec::new(), Vec::new());
+    let mut raised = vec![false; inner.nodes.len()];
     while let Some((i, answer)) = answers.next().await {
         match answer {
-            Ok(mark) => marks.push(mark),
+            Ok(mark) => {
+                raised[i] = true;
+                marks.push(mark);
+            }
             Err(error) => failed.push((i, error)),
         }
         if marks.len() >= inner.majority || failed.len() > inner.spare() {
@@ -36,18 +40,31 @@ pub(super) async fn fence(
         }
     }
     let effect = !marks.is_empty() || !answers.is_empty();
-    those_there(&mut answers, |_, answer| marks.extend(answer));
+    those_there(&mut answers, |i, answer| {
+        raised[i] = answer.is_ok();
+        marks.extend(answer);
+    });
     // The highest may be one node's alone.
     let until = Instant::now() + view::TO_BE_SURE;
     while marks.len() >= inner.majority
         && view::is_mark_open(inner, marks.iter())
-        && let Ok(Some((_, answer))) = timeout_at(until, answers.next()).await
+        && let Ok(Some((i, answer))) = timeout_at(until, answers.next()).await
     {
+        raised[i] = answer.is_ok();
         marks.extend(answer);
     }
-    // The slow ones may learn of it too.
-    go_on(async move { while answers.next().await.is_some() {} });
     let enough = marks.len() >= inner.majority;
+    // The others shall know it too: those that do now may be lost later.
+    let (behind, key) = (Arc::clone(inner), key.clone());
+    go_on(async move {
+        while let Some((i, answer)) = answers.next().await {
+            raised[i] = answer.is_ok();
+        }
+        let nodes = behind.nodes.iter().zip(raised);
+        for (node, _) in nodes.filter(|(_, raised)| enough && !raised) {
+            behind.fence_on(node, &key, at_least, when);
+        }
+    });
     match view::mark(marks.into_iter(), inner.spare()) {
         Some(mark) if enough => Ok(mark),
         _ => {

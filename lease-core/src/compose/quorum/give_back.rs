@@ -54,6 +54,29 @@ pub(super) async fn all(
     nobody_is_slow && matches!(timeout(PROMPT, settled).await, Ok(Ok(true)))
 }
 
+/// Gives back what is known to stand, and leaves the rest to the caller's next try.
+pub(super) async fn granted(inner: &Arc<Inner>, request: &AcquireRequest, votes: &Votes) {
+    if !inner.rules.give_back {
+        return;
+    }
+    let ends = votes
+        .granted()
+        .map(|(i, granted)| release_on(inner, i, request, granted.token));
+    join_all(ends).await;
+}
+
+/// Abandons an owner that was refused after some nodes had granted: it can have
+/// nothing any more.
+pub(super) fn everything(inner: &Arc<Inner>, request: &AcquireRequest) {
+    if inner.rules.give_back {
+        inner.unsettled.add(request.owner);
+        inner.unsettled.burnt(request.owner);
+        for node in &inner.nodes {
+            inner.abandon_on(node, &request.key, request.owner);
+        }
+    }
+}
+
 struct Settling {
     inner: Arc<Inner>,
     request: AcquireRequest,

@@ -80,6 +80,11 @@ impl Handed {
         true
     }
 
+    /// It was abandoned.
+    pub(super) fn forget(&self, owner: Owner) {
+        self.state().forget(owner);
+    }
+
     /// Whether it was released a short while ago.
     pub(super) fn is_over(&self, owner: Owner) -> bool {
         self.state().over.contains_key(&owner)

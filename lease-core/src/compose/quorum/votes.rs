@@ -158,9 +158,9 @@ impl Votes {
             return No::Refused(RefusedReason::TokensExhausted);
         }
         let (granted, quarantined) = (self.granted().count(), self.quarantined().count());
-        // So few holders are no lease; with the nodes that failed there may be one,
-        // or a majority for this owner: asking again tells.
-        let is_open = held <= inner.spare() && granted + self.failed().count() >= inner.majority;
+        // So few holders are no lease. With the nodes whose answers were lost there
+        // may be one, or a majority for this owner: asking again tells.
+        let is_open = held <= inner.spare() && granted + self.unknown().count() >= inner.majority;
         if held > 0 && granted + held >= inner.majority && !is_open {
             return self
                 .held_by(inner)
@@ -173,7 +173,8 @@ impl Votes {
         self.fails(inner)
     }
 
-    /// Whether several asked at once and none of them got a majority.
+    /// Whether several asked at once and none of them got a majority, as far as
+    /// the nodes tell that can be heard.
     ///
     /// Nodes whose marks are equal name the same next token, whoever asks: where
     /// one of them granted that to this owner, it tells of no majority elsewhere.
@@ -183,7 +184,12 @@ impl Votes {
         most.is_some_and(|(token, same)| {
             let granted_too = || self.granted().any(|(_, granted)| granted.token == *token);
             same.len() < inner.majority || granted_too()
-        }) && self.failed().count() == 0
+        })
+    }
+
+    /// Whether this owner has got some nodes and others have some.
+    pub(super) fn is_contended(&self) -> bool {
+        self.granted().next().is_some() && self.held().next().is_some()
     }
 
     fn outcomes(&self) -> impl Iterator<Item = (usize, &AcquireOutcome)> {

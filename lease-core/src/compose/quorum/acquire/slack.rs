@@ -23,9 +23,10 @@ const STEP_US: u64 = 1 << 20;
 const LEAST: Duration = Duration::from_micros(STEP_US / 8);
 const MOST: Duration = Duration::from_secs(1);
 /// A token no more than this above a whole step follows one that was agreed on,
-/// whatever is known of the clocks. That a clock stands there is as good as
-/// impossible.
-const FOLLOWERS: u64 = 8;
+/// whatever is known of the clocks; that a clock stands there is hardly possible.
+/// Clients that know nothing yet, each a new process, take longer for so many than
+/// the clocks need to catch up.
+const FOLLOWERS: u64 = 128;
 
 /// The tokens granted in the first round.
 #[derive(Clone, Copy, Debug)]
