@@ -7,12 +7,17 @@
 //! for the driver's own time limits, which cannot be set. It takes the first
 //! answer, however old that sentinel's view, looks at the server's role over
 //! another connection than the one it hands out, and tells nothing of a primary
-//! that changes. Here all are asked at once, the newest of their answers counts,
-//! and the role is asked for over the connection that will be used.
+//! that changes. Here all are asked at once, the newest of their answers counts
+//! for as long as nobody names a newer one, and the role is asked for over the
+//! connection that will be used.
 
 mod answers;
 mod ask;
 mod follow;
+mod role;
+
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -27,18 +32,33 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::address::Address;
 use crate::client;
 use crate::errors::{Phase, classify};
-use answers::Answers;
+use answers::{Answers, Choice};
 pub(crate) use follow::Following;
+use role::{Role, role};
 
-/// How long the others are waited for once one has named the primary. Only when
-/// most of them cannot be reached does it come to that.
+/// How long the others are waited for at most, once one has named the primary.
 const PATIENCE: Duration = Duration::from_millis(300);
+/// And how long once most have, when nothing is known of a failover: a few times
+/// as long as these took, and at least so long.
+const GRACE: Duration = Duration::from_millis(5);
+const SLOWER: u32 = 4;
 
 /// A primary as a sentinel names it. Each failover has a greater epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) address: Address,
     pub(crate) epoch: u64,
+}
+
+/// For whom a look at the sentinels waits. At a failover a single one, its
+/// leader, knows of it first; the others hear of it from that one some seconds
+/// later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Care {
+    /// For those who are not much slower than most.
+    Usual,
+    /// For all, up to [`PATIENCE`]: there may be a failover.
+    Great,
 }
 
 /// Some sentinels, and what they call the servers that they watch.
@@ -84,7 +104,7 @@ impl Sentinels {
     }
 
     /// Asks who the primary is, and tells everybody who is connected to another
-    /// server.
+    /// server. When the answers differ, the servers themselves are asked, too.
     ///
     /// # Errors
     /// `Unavailable` when no sentinel answers, `Refusing` when those that do let
@@ -92,8 +112,33 @@ impl Sentinels {
     ///
     /// # Cancel safety
     /// Safe: it only asks.
-    pub(crate) async fn primary(&self, within: Duration) -> Result<Address, StoreError> {
+    pub(crate) async fn primary(
+        &self,
+        within: Duration,
+        care: Care,
+    ) -> Result<Address, StoreError> {
         let end = Instant::now() + within;
+        // Before anybody is asked: what is found meanwhile may be newer than the answers.
+        let known = self.news.borrow().clone();
+        let answers = self.answers(end, care).await;
+        let candidates = answers.candidates(known.as_ref());
+        let Some(choice) = self.choose(candidates, end).await else {
+            return Err(answers.failure(&self.name));
+        };
+        let mut address = choice.named.address.clone();
+        self.news.send_if_modified(|news| {
+            let changed = choice.settle(known.as_ref(), news);
+            if let Some(now) = news {
+                address = now.address.clone();
+            }
+            changed
+        });
+        Ok(address)
+    }
+
+    /// What all of them say, or those who are not too slow.
+    async fn answers(&self, end: Instant, care: Care) -> Answers {
+        let begun = Instant::now();
         let mut asking: FuturesUnordered<_> = self
             .all
             .iter()
@@ -101,31 +146,61 @@ impl Sentinels {
             .collect();
         let mut answers = Answers::of(self.all.len());
         let mut until = end;
-        while !answers.are_enough() {
+        loop {
+            let (some, most) = (answers.name_one(), answers.are_most());
             tokio::select! {
+                // What is there counts.
+                biased;
                 answer = asking.next() => match answer {
                     Some(answer) => answers.hear(answer),
                     None => break,
                 },
                 () = sleep_until(until) => break,
             }
-            if answers.name_one() {
-                until = until.min(Instant::now() + PATIENCE);
+            let now = Instant::now();
+            if answers.name_one() && !some {
+                until = until.min(now + PATIENCE);
+            }
+            if answers.are_most() && !most && care == Care::Usual {
+                let grace = (now - begun).saturating_mul(SLOWER).max(GRACE);
+                until = until.min(now + grace);
             }
         }
-        drop(asking);
-        let known = self.news.borrow().clone();
-        let Some(named) = answers.choose(known.as_ref()) else {
-            return Err(answers.failure(&self.name));
-        };
-        self.news.send_if_modified(|news| {
-            let same = news.as_ref() == Some(&named);
-            if !same {
-                *news = Some(named.clone());
+        answers
+    }
+
+    /// The newest that says itself that it is a primary. One that is a replica is
+    /// none; one that cannot be reached may well be, and then only what most of
+    /// the sentinels name is taken instead: that one sentinel is wrong must not
+    /// shut everybody out.
+    async fn choose(&self, candidates: Vec<answers::Candidate>, end: Instant) -> Option<Choice> {
+        let first = candidates.first()?.named.clone();
+        if candidates.len() == 1 {
+            return Some(Choice::of(first));
+        }
+        let mut dismissed = Vec::new();
+        let mut doubt = false;
+        for candidate in candidates {
+            // Some time must be left for the next one, and to connect.
+            let now = Instant::now();
+            let until = now + end.saturating_duration_since(now) / 2;
+            let role = match self.at(&candidate.named.address) {
+                Ok(client) if candidate.most || !doubt => role(&client, until).await,
+                _ => Role::Unknown,
+            };
+            match role {
+                Role::Primary => {
+                    return Some(Choice {
+                        named: candidate.named,
+                        dismissed,
+                    });
+                }
+                Role::Replica => {}
+                Role::Unknown => doubt = true,
             }
-            !same
-        });
-        Ok(named.address)
+            dismissed.push(candidate.named);
+        }
+        Some(Choice::of(first))
     }
 
     /// A client of the primary, and how long it is that.
@@ -137,7 +212,7 @@ impl Sentinels {
     /// # Cancel safety
     /// As of [`primary`](Self::primary).
     pub(crate) async fn now(&self, within: Duration) -> Result<(Client, Stay), StoreError> {
-        let address = self.primary(within).await?;
+        let address = self.primary(within, Care::Usual).await?;
         let client = self.at(&address)?;
         let stay = Stay {
             news: self.news.subscribe(),

@@ -13,7 +13,7 @@ use lease_core::{Diagnosis, Finding, StoreError};
 
 use super::{Facts, critical};
 use crate::address::Address;
-use crate::sentinel::Sentinels;
+use crate::sentinel::{Care, Sentinels};
 use look::{Node, Said, look_at_node, look_at_sentinel};
 
 /// What was seen of them all.
@@ -73,7 +73,7 @@ async fn look(sentinels: &Sentinels, within: Duration) -> View {
             Err(failure) => silent.push(failure),
         }
     }
-    let primary = sentinels.primary(within).await;
+    let primary = sentinels.primary(within, Care::Great).await;
     let mut places: Vec<Address> = primary.iter().cloned().collect();
     for place in said.iter().flat_map(Said::replica_addresses) {
         if !places.contains(&place) {

@@ -9,6 +9,9 @@ use tokio::time::{Instant, timeout_at};
 use super::{Address, Named};
 use crate::errors::{Phase, classify};
 
+/// A host's name is never longer.
+const LONGEST_HOST: usize = 253;
+
 /// What a sentinel said: the primary, or that it knows none of that name.
 pub(super) type Answer = Result<Option<Named>, StoreError>;
 
@@ -53,16 +56,27 @@ async fn questions(
     let Some((host, port)) = address else {
         return Ok(None);
     };
+    let address = address_of(&host, port).ok_or_else(|| odd("it names no address"))?;
     let master: HashMap<String, String> =
         from_redis_value(master?).map_err(|_| odd("it tells nothing of the primary"))?;
     let epoch = master.get("config-epoch").and_then(|n| n.parse().ok());
     Ok(Some(Named {
-        address: Address {
-            host: host.into(),
-            port,
-        },
+        address,
         epoch: epoch.ok_or_else(|| odd("it tells no epoch"))?,
     }))
+}
+
+/// As a sentinel names it, if it can be one.
+fn address_of(host: &str, port: u16) -> Option<Address> {
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
+    let host = bare.unwrap_or(host);
+    let good = !host.is_empty() && host.len() <= LONGEST_HOST && port != 0;
+    good.then(|| Address {
+        host: host.into(),
+        port,
+    })
 }
 
 fn odd(what: &'static str) -> RedisError {
@@ -92,4 +106,20 @@ pub(crate) fn failure(who: &str, error: RedisError) -> StoreError {
     let words = words.trim_end_matches('.');
     let message = format!("{who}: {words}; {advice}");
     StoreError::with_source(StoreErrorKind::Refusing, message, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_an_address_is_none() {
+        let shown = |host: &str, port| address_of(host, port).map(|one| one.to_string());
+        assert_eq!(shown("10.0.0.1", 1).as_deref(), Some("10.0.0.1:1"));
+        assert_eq!(shown("[::1]", 1).as_deref(), Some("[::1]:1"));
+        assert_eq!(shown("::1", 1).as_deref(), Some("[::1]:1"));
+        for (host, port) in [("", 1), ("[]", 1), ("a", 0), (&*"a".repeat(254), 1)] {
+            assert_eq!(shown(host, port), None);
+        }
+    }
 }

@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Sentinels;
 use super::ask::failure;
+use super::{Care, Sentinels};
 
 /// Said by each sentinel when it has learnt of another primary, and by the one
 /// that leads a failover when there is one, some time before.
@@ -22,6 +22,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// After a subscription stands, others may follow, and one look does for all.
 const GATHER: Duration = Duration::from_secs(1);
+
+/// Between two looks, however much is said.
+const GAP: Duration = Duration::from_millis(100);
 
 /// The time limits of what is asked.
 #[derive(Clone, Copy, Debug)]
@@ -89,13 +92,14 @@ impl Heard {
 async fn look(sentinels: Arc<Sentinels>, heard: Arc<Heard>, limits: Limits) {
     loop {
         heard.something().await;
-        if let Err(error) = sentinels.primary(limits.connect).await {
+        if let Err(error) = sentinels.primary(limits.connect, Care::Great).await {
             tracing::debug!(
                 target: "leases",
                 error = %error,
                 "a sentinel spoke of another primary, and none says which"
             );
         }
+        sleep(GAP).await;
     }
 }
 
