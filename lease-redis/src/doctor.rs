@@ -60,6 +60,8 @@ pub(crate) struct Facts {
     pub(crate) durable: bool,
     /// How long the mark of an idle key is kept.
     pub(crate) mark_retention: Duration,
+    /// Sentinels say which server is the primary.
+    pub(crate) sentinels: bool,
     /// Of a node of a cluster: a slot that it has.
     pub(crate) slot: Option<u16>,
 }

@@ -33,7 +33,7 @@ use crate::address::Address;
 use crate::client;
 use crate::errors::{Phase, classify};
 use answers::{Answers, Choice};
-pub(crate) use follow::Following;
+pub(crate) use follow::{CHANNELS, Following};
 use role::{Role, role};
 
 /// How long the others are waited for at most, once one has named the primary.

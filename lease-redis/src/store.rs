@@ -286,6 +286,7 @@ impl LeaseBackend for RedisStore {
             wait: options.wait.map(|wait| (wait.replicas, wait.within)),
             durable: options.durable,
             mark_retention: options.mark_retention,
+            sentinels: matches!(options.servers, Servers::Sentinels(_)),
             slot: None,
         };
         let lanes = self.inner.lanes()?;

@@ -79,6 +79,13 @@ fn failover(online: u64, facts: &Facts) -> Finding {
         // There is no cluster without failovers, and no waiting in one.
         return warning(what, why).advice("give the store a quarantine (`?quarantine_ms=`)");
     }
+    if facts.sentinels {
+        // They are there for the failover.
+        return warning(what, why).advice(
+            "give the store a quarantine (`?quarantine_ms=`), or at least wait for the replicas \
+             (`?wait_replicas=`)",
+        );
+    }
     warning(what, why).advice(
         "switch automatic failover off, or give the store a quarantine (`?quarantine_ms=`), or \
          at least wait for the replicas (`?wait_replicas=`)",

@@ -19,6 +19,7 @@ pub(super) fn facts() -> Facts {
         wait: None,
         durable: false,
         mark_retention: Duration::from_secs(24 * 60 * 60),
+        sentinels: false,
         slot: None,
     }
 }

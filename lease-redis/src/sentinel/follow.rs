@@ -17,7 +17,7 @@ use super::{Care, Sentinels};
 
 /// Said by each sentinel when it has learnt of another primary, and by the one
 /// that leads a failover when there is one, some time before.
-const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
+pub(crate) const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// After a subscription stands, others may follow, and one look does for all.

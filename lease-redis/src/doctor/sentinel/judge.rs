@@ -20,12 +20,14 @@ const FEWEST: u64 = 3;
 pub(super) fn judge(view: &View, facts: &Facts) -> Vec<Finding> {
     let mut findings = vec![answers(view)];
     findings.extend(known(view));
+    findings.extend(listening(view));
     findings.extend(agreement(view));
     findings.extend(quorum(view));
     findings.extend(patience(view, facts));
     findings.push(replicas(view));
     findings.extend(reach(view));
     findings.extend(empty_start(view, facts));
+    findings.extend(forgetful(view, facts));
     findings.extend(clocks(view, facts));
     findings
 }
@@ -63,6 +65,25 @@ fn known(view: &View) -> Option<Finding> {
             1 => warning(what, why).advice(advice),
             _ => note(what, why).advice(advice),
         }
+    })
+}
+
+/// Sentinels that a store does not hear of a failover from.
+fn listening(view: &View) -> Option<Finding> {
+    let deaf: Vec<_> = view.said.iter().filter(|one| one.deaf).collect();
+    let places: Vec<_> = deaf.iter().map(|one| one.place.as_str()).collect();
+    (!places.is_empty()).then(|| {
+        let what = format!(
+            "sentinels: the store cannot listen to {} of the {} that answer ({})",
+            places.len(),
+            view.said.len(),
+            places.join(", ")
+        );
+        let why = "it hears of a failover when its connection is lost, and a former primary that \
+                   still answers is not left";
+        warning(what, why).advice(
+            "give the sentinels' user the rights +subscribe +ping &+switch-master &+promoted-slave",
+        )
     })
 }
 
@@ -237,6 +258,33 @@ fn empty_start(view: &View, facts: &Facts) -> Option<Finding> {
             None => warning(what, why),
         }
         .advice(advice)
+    })
+}
+
+/// Replicas that would be such a primary.
+fn forgetful(view: &View, facts: &Facts) -> Option<Finding> {
+    let primary = view.primary.as_ref().ok()?;
+    let replicas = view.nodes.iter().filter(|node| node.place != *primary);
+    let nothing = |node: &&Node| matches!(&node.seen, Ok(seen) if seen.keeps_nothing == Some(true));
+    let places: Vec<_> = replicas
+        .filter(nothing)
+        .map(|node| node.place.to_string())
+        .collect();
+    (!places.is_empty()).then(|| {
+        let what = format!(
+            "persistence: replicas keep nothing on their disks ({})",
+            places.join(", ")
+        );
+        let why =
+            "after a failover to one of them a restart of it loses every grant and every mark";
+        match facts.quarantine {
+            Some(_) => note(
+                what,
+                format!("{why}; the quarantine keeps exclusion all the same"),
+            ),
+            None => warning(what, why),
+        }
+        .advice("turn persistence on at every server")
     })
 }
 

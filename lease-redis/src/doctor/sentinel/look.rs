@@ -8,6 +8,7 @@ use redis::{AsyncConnectionConfig, Client};
 use crate::address::Address;
 use crate::doctor::ask::{Answer, Questions, Refusal};
 use crate::doctor::time::wall_us;
+use crate::sentinel::CHANNELS;
 
 type Fields = HashMap<String, String>;
 
@@ -19,6 +20,8 @@ pub(super) struct Said {
     pub(super) master: Answer<Fields>,
     pub(super) replicas: Answer<Vec<Fields>>,
     pub(super) quorum: Answer<()>,
+    /// The user may not listen there.
+    pub(super) deaf: bool,
 }
 
 impl Said {
@@ -70,9 +73,25 @@ pub(super) async fn look_at_sentinel(
             master: answers.hear(master),
             replicas: answers.hear(replicas),
             quorum: answers.hear::<redis::Value>(quorum).map(drop),
+            deaf: false,
         })
     };
-    tokio::time::timeout(within, look).await.map_err(late)?
+    let listen = tokio::time::timeout(within, Box::pin(may_not_listen(sentinel)));
+    let (said, deaf) = tokio::join!(tokio::time::timeout(within, look), listen);
+    let mut said = said.map_err(late)??;
+    // What else keeps it from answering is told by the other questions.
+    said.deaf = deaf.unwrap_or(false);
+    Ok(said)
+}
+
+/// Listens as a store does, and says whether the user has no right to.
+async fn may_not_listen(sentinel: &Client) -> bool {
+    let listen = async {
+        let (mut sink, _messages) = sentinel.get_async_pubsub().await?.split();
+        sink.subscribe(&CHANNELS[..]).await?;
+        sink.ping::<redis::Value>().await
+    };
+    matches!(listen.await, Err(error) if error.code() == Some("NOPERM"))
 }
 
 /// A server with data, as it is reached from here.

@@ -46,7 +46,8 @@ async fn sound_sentinels_have_no_warning() {
     found(&diagnosis, "replicas: 2 of 2 may take over", Healthy);
     found(&diagnosis, "clocks: the primary's and 2 replicas'", Healthy);
     // Of the primary itself.
-    found(&diagnosis, "role: a primary with 2 replicas", Warning);
+    let said = found(&diagnosis, "role: a primary with 2 replicas", Warning);
+    assert!(!said.contains("switch automatic failover off"), "{said}");
     found(&diagnosis, "min-replicas-to-write: 0", Note);
     let short = look(&trio.url().to_string(), 5).await;
     let said = found(&short, "down-after-milliseconds: 2000", Warning);
@@ -71,6 +72,7 @@ async fn what_is_wrong_with_sentinels_is_found() {
         Warning,
     );
     assert!(said.contains("empties its replicas"), "{said}");
+    found(&diagnosis, "persistence: replicas keep nothing", Warning);
 
     let one = format!(
         "redis+sentinel://app:hunter2@{}/leases",
@@ -139,6 +141,31 @@ async fn what_is_wrong_with_sentinels_is_found() {
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
 }
 
+#[tokio::test]
+async fn a_user_that_may_not_listen_to_the_sentinels_is_told() {
+    let asks = "+sentinel|get-master-addr-by-name +sentinel|master";
+    let hears = "+subscribe +ping";
+    let user =
+        |name: &str, rights: &str| format!("{name} on >hunter2 resetchannels -@all {rights}");
+    let channels = "&+switch-master &+promoted-slave";
+    let trio = start(
+        SentinelTrio::builder()
+            .replicas(0)
+            .sentinel_user(&user("well", &format!("{channels} {asks} {hears}")))
+            .sentinel_user(&user("half", &format!("{asks} {hears}")))
+            .sentinel_user(&user("deaf", &format!("{channels} {asks}"))),
+    );
+    let deaf = "sentinels: the store cannot listen to 3 of the 3 that answer";
+    for (name, told) in [("well", false), ("half", true), ("deaf", true)] {
+        let url = trio.url().sentinel_user(name, "hunter2").to_string();
+        let diagnosis = look(&url, 30).await;
+        match told {
+            true => assert!(found(&diagnosis, deaf, Severity::Warning).contains("+subscribe")),
+            false => assert!(!format!("{diagnosis:?}").contains("cannot listen")),
+        }
+    }
+}
+
 fn address(port: u16) -> Address {
     let host = "10.0.0.1".into();
     Address { host, port }
@@ -162,6 +189,7 @@ fn said(place: &str, port: u16, epoch: &str) -> Said {
         master: Ok(master.map(|(a, b)| (a.to_owned(), b.to_owned())).into()),
         replicas: Ok(Vec::new()),
         quorum: Ok(()),
+        deaf: false,
     }
 }
 
