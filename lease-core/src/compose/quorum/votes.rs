@@ -158,9 +158,10 @@ impl Votes {
             return No::Refused(RefusedReason::TokensExhausted);
         }
         let (granted, quarantined) = (self.granted().count(), self.quarantined().count());
-        // So few holders are no lease. With the nodes whose answers were lost there
-        // may be one, or a majority for this owner: asking again tells.
-        let is_open = held <= inner.spare() && granted + self.unknown().count() >= inner.majority;
+        // So few holders are no lease. With the nodes whose answers were lost or are
+        // awaited there may be one, or a majority for this owner: asking again tells.
+        let unheard = self.unknown().count() + self.awaited();
+        let is_open = held <= inner.spare() && granted + unheard >= inner.majority;
         if held > 0 && granted + held >= inner.majority && !is_open {
             return self
                 .held_by(inner)
