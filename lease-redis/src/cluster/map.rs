@@ -76,7 +76,12 @@ impl Map {
                 let slots = map.owners.get_mut(usize::from(first)..=usize::from(last));
                 slots.filter(|slots| !slots.is_empty())?.fill(owner);
             }
-            map.replicas.extend(nodes.flatten());
+            // It is named with each range of its primary.
+            for replica in nodes.flatten() {
+                if !map.replicas.contains(&replica) {
+                    map.replicas.push(replica);
+                }
+            }
         }
         let field = |name: &str| {
             let lines = info.unwrap_or_default().lines();
@@ -220,7 +225,8 @@ mod tests {
             range(1, 9, vec![node(Value::Nil, 3)]),
             range(10, 19, vec![node(bulk(""), 4)]),
             range(20, 29, vec![node(bulk("?"), 5), node(bulk("c"), 6)]),
-            range(30, 16_383, vec![node(bulk("::1"), 7)]),
+            range(30, 39, vec![node(bulk("::1"), 7), node(bulk("b"), 2)]),
+            range(40, 16_383, vec![node(bulk("::1"), 7)]),
         ]);
         let info = "cluster_state:fail\r\ncluster_current_epoch:12\r\n";
         let map = Map::read(&slots, Some(info), &at("me", 9)).unwrap();

@@ -138,7 +138,18 @@ impl Together {
             warning(what, why).advice("see its log: the network, or masteruser and masterauth")
         });
         let mut findings: Vec<_> = lonely.chain(behind).collect();
-        if findings.is_empty() {
+        let blank =
+            |member: &&Member| Member::reached(member).is_none_or(|seen| seen.replicas.is_none());
+        let blank: Vec<_> = self.members.iter().filter(blank).collect();
+        let blank: Vec<_> = blank.iter().map(|member| member.name.as_str()).collect();
+        if !blank.is_empty() {
+            let what = format!("replicas of {}", blank.join(", "));
+            findings.push(unknown(
+                &what,
+                why,
+                "the primary cannot be reached, or the user may not ask (INFO)",
+            ));
+        } else if findings.is_empty() {
             let what = format!(
                 "replicas: {}, and every primary has some",
                 self.replicas.len()
@@ -288,6 +299,12 @@ mod tests {
         assert_eq!(found(&lost, "slots: 7"), Severity::Critical);
         let blind = together(Reached::default());
         assert_eq!(found(&blind, "cluster: could not"), Severity::Note);
+        let replicas = "replicas of a:1, b:2: could not";
+        assert_eq!(found(&blind, replicas), Severity::Note);
+        let mut away = together(sound());
+        away.members[1].reached = Err("away".to_owned());
+        let replicas = "replicas of b:2: could not";
+        assert_eq!(found(&away, replicas), Severity::Note);
         assert_eq!(
             found(&blind, "cluster-node-timeout: could not"),
             Severity::Note
