@@ -11,7 +11,6 @@ use crate::errors::{self, Phase};
 use crate::lane::{Lane, MOST_IN_BATCH};
 use crate::link::Link;
 use crate::names::Names;
-use crate::reply::odd;
 use crate::request::Request;
 
 type Item = Result<KeyState, StoreError>;
@@ -140,6 +139,13 @@ pub(crate) async fn scan(
             }
             return Err(errors::classify(Phase::Unsent, "cannot list", error));
         }
+    };
+    // Nothing was changed, so no outcome is unknown.
+    let odd = || {
+        StoreError::unavailable(
+            "cannot list: the server answers SCAN with something that cannot be read; check that \
+             no proxy or look-alike of Redis stands between",
+        )
     };
     let (cursor, names) = match answer {
         Value::Array(mut parts) if parts.len() == 2 => (parts.swap_remove(0), parts.pop()),

@@ -5,13 +5,15 @@
 //! that did not stay where it was is looked through once more, until each slot
 //! has stayed for a round. Slots that move later have been seen.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lease_core::{Key, KeyState, StoreError};
 
+use super::map::Map;
+use super::part::Part;
 use super::route::Router;
 use crate::address::Address;
 use crate::list::scan;
@@ -98,7 +100,9 @@ impl<F: Fn() -> Result<Arc<Router>, StoreError>> List<F> {
             return self.round(&router).await;
         };
         let node = router.node(address)?;
-        let (cursor, found) = scan(node.link(), self.cursor, &self.pattern).await?;
+        let (cursor, found) = scan(node.link(), self.cursor, &self.pattern)
+            .await
+            .map_err(|error| node.names(error))?;
         let keys = found
             .into_iter()
             .filter_map(|name| self.names.key_of(std::str::from_utf8(&name).ok()?))
@@ -147,7 +151,7 @@ impl<F: Fn() -> Result<Arc<Router>, StoreError>> List<F> {
             .todo
             .iter()
             .filter_map(|slot| now.get(slot))
-            .flat_map(|place| std::iter::once(&place.owner).chain(&place.getting))
+            .flat_map(|place| place.owners.iter().chain(&place.getting))
             .collect();
         self.left = nodes.into_iter().cloned().collect();
         self.cursor = 0;
@@ -171,7 +175,7 @@ impl<F: Fn() -> Result<Arc<Router>, StoreError>> List<F> {
         self.todo.retain(|slot| {
             let place = now.get(slot);
             let stayed = place == before.get(slot);
-            let whole = place.is_none_or(|place| place.getting.is_empty());
+            let whole = place.is_none_or(Place::is_whole);
             match stayed {
                 true if whole || half.contains(slot) => false,
                 true => half.insert(*slot),
@@ -187,11 +191,18 @@ impl<F: Fn() -> Result<Arc<Router>, StoreError>> List<F> {
 /// Where the keys of each slot are.
 type Places = HashMap<u16, Place>;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Place {
-    owner: Address,
+    /// One; or two, while a slot is handed over and the old one has not heard.
+    owners: BTreeSet<Address>,
     /// Some of its keys may be here already.
-    getting: Vec<Address>,
+    getting: BTreeSet<Address>,
+}
+
+impl Place {
+    fn is_whole(&self) -> bool {
+        self.owners.len() == 1 && self.getting.is_empty()
+    }
 }
 
 /// By each primary's own word: the others hear later of a slot that has moved.
@@ -199,26 +210,7 @@ async fn places(router: &Router) -> Result<Places, StoreError> {
     for _ in 0..MOST_LOOKS {
         router.look().await?;
         let map = router.map();
-        let mut parts = Vec::new();
-        for primary in map.primaries() {
-            parts.push((primary, router.node(primary)?.part().await?));
-        }
-        let mut places = Places::new();
-        for (owner, part) in &parts {
-            let place = || Place {
-                owner: (*owner).clone(),
-                getting: Vec::new(),
-            };
-            places.extend(part.slots().map(|slot| (slot, place())));
-        }
-        for (primary, part) in &parts {
-            for slot in part.getting() {
-                if let Some(place) = places.get_mut(slot) {
-                    place.getting.push((*primary).clone());
-                    place.getting.sort_unstable();
-                }
-            }
-        }
+        let places = together(&parts(router, &map).await?);
         if map.covered().all(|slot| places.contains_key(&slot)) {
             return Ok(places);
         }
@@ -229,4 +221,43 @@ async fn places(router: &Router) -> Result<Places, StoreError> {
         "the nodes of the Redis Cluster do not agree on who has which slot; list its keys when \
          they do",
     ))
+}
+
+/// What each primary says of itself: those with slots, and whoever else they
+/// know, who may be getting its first one.
+async fn parts(router: &Router, map: &Map) -> Result<Vec<(Address, Part)>, StoreError> {
+    let mut parts = Vec::new();
+    // The same node may be known by two addresses.
+    let (mut asked, mut known) = (HashSet::new(), HashSet::new());
+    let mut left: VecDeque<_> = map.primaries().map(|one| (None, one.clone())).collect();
+    while let Some((id, address)) = left.pop_front() {
+        if id.is_some_and(|id| asked.contains(&id)) || !known.insert(address.clone()) {
+            continue;
+        }
+        let part = router.node(&address)?.part().await?;
+        let others = part.others().iter().cloned();
+        left.extend(others.map(|(id, address)| (Some(id), address)));
+        if asked.insert(part.id().to_owned()) {
+            parts.push((address, part));
+        }
+    }
+    Ok(parts)
+}
+
+fn together(parts: &[(Address, Part)]) -> Places {
+    let mut places = Places::new();
+    for (owner, part) in parts {
+        for slot in part.slots() {
+            let place = places.entry(slot).or_default();
+            place.owners.insert(owner.clone());
+        }
+    }
+    for (node, part) in parts {
+        for slot in part.getting() {
+            if let Some(place) = places.get_mut(slot) {
+                place.getting.insert(node.clone());
+            }
+        }
+    }
+    places
 }

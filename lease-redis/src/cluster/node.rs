@@ -79,7 +79,7 @@ impl Node {
     /// It may or may not be done.
     pub(super) async fn send(&self, what: What<'_>, asking: bool) -> Result<Value, Problem> {
         let connected = self.link().connection().await;
-        let up = connected.map_err(Problem::Unreached)?;
+        let up = connected.map_err(|error| Problem::Unreached(self.names(error)))?;
         let script = self.sender.script();
         let ask = async |command: &Cmd| {
             if !asking {
@@ -107,6 +107,21 @@ impl Node {
             },
             Err(error) => Err(self.problem(error)),
         }
+    }
+
+    /// The same error, with which node it is of.
+    pub(super) fn names(&self, error: StoreError) -> StoreError {
+        let words = format!("the cluster's node {}: {}", self.address, error.message());
+        StoreError::with_source(error.kind(), words, error)
+    }
+
+    /// Of an answer to a question that changes nothing.
+    pub(super) fn unreadable(&self, question: &str) -> StoreError {
+        StoreError::unavailable(format!(
+            "the cluster's node {} answers {question} with something that cannot be read; check \
+             that no proxy or look-alike of Redis stands between",
+            self.address
+        ))
     }
 
     fn problem(&self, error: RedisError) -> Problem {
