@@ -15,7 +15,6 @@ use super::node::Node;
 use super::route::Router;
 use crate::address::Address;
 use crate::errors::{self, Phase};
-use crate::reply::odd;
 use crate::script::spoils;
 
 /// A node that takes longer gets another one beside it.
@@ -33,6 +32,8 @@ pub(super) struct Known {
     looks: u64,
     /// Why the last one found nothing.
     error: Option<StoreError>,
+    /// The runtime has ended: nobody looks any more.
+    pub(super) closed: bool,
 }
 
 /// Whether somebody looks.
@@ -60,34 +61,42 @@ impl Router {
     pub(crate) async fn look(&self) -> Result<(), StoreError> {
         let mut known = self.known.subscribe();
         let number = self.order();
-        let told = known.wait_for(|known| known.looks >= number).await;
-        match told {
+        let told = known.wait_for(|known| known.closed || known.looks >= number);
+        match told.await {
+            Ok(known) if known.looks < number => Err(ended()),
             Ok(known) => known.error.clone().map_or(Ok(()), Err),
-            Err(_) => Err(StoreError::unavailable(
-                "the runtime ended while it was looking at a Redis Cluster; try again",
-            )),
+            Err(_) => Err(ended()),
         }
+    }
+
+    /// The runtime has ended: nobody who waits for a look will see one.
+    pub(crate) fn close(&self) {
+        self.known.send_modify(|known| known.closed = true);
     }
 
     /// The number of a look that has not begun yet.
     fn order(&self) -> u64 {
-        let mut looking = self.looking();
-        let number = looking.begun + 1;
-        if looking.under_way {
-            looking.wanted = true;
-        } else {
+        let (number, begin) = {
+            let mut looking = self.looking();
+            let number = looking.begun + 1;
+            if looking.under_way {
+                looking.wanted = true;
+                return number;
+            }
             looking.under_way = true;
-            let begin = looking.next;
-            let us = Weak::clone(&self.us);
-            self.runtime.spawn(async move {
-                if let Some(begin) = begin {
-                    tokio::time::sleep_until(begin).await;
-                }
-                if let Some(router) = us.upgrade() {
-                    router.look_now().await;
-                }
-            });
-        }
+            (number, looking.next)
+        };
+        let mut unseen = Unseen(Weak::clone(&self.us));
+        // Without the lock: a runtime that is shutting down drops it at once.
+        self.runtime.spawn(async move {
+            if let Some(begin) = begin {
+                tokio::time::sleep_until(begin).await;
+            }
+            if let Some(router) = unseen.0.upgrade() {
+                router.look_now().await;
+            }
+            unseen.is_done();
+        });
         number
     }
 
@@ -206,6 +215,42 @@ impl Router {
     }
 }
 
+fn ended() -> StoreError {
+    StoreError::unavailable(
+        "the runtime ended while it was looking for the nodes of the Redis Cluster; try again",
+    )
+}
+
+/// The task that looks, as long as it is not done. Dropped before, with its
+/// runtime or by a panic, it keeps nobody waiting.
+struct Unseen(Weak<Router>);
+
+impl Unseen {
+    fn is_done(&mut self) {
+        self.0 = Weak::new();
+    }
+}
+
+impl Drop for Unseen {
+    fn drop(&mut self) {
+        let Some(router) = self.0.upgrade() else {
+            return;
+        };
+        let number = {
+            let mut looking = router.looking();
+            looking.under_way = false;
+            looking.wanted = false;
+            // Whoever waits does so for the one under way or for the next one.
+            looking.begun += 1;
+            looking.begun
+        };
+        router.known.send_modify(|known| {
+            known.looks = number;
+            known.error = Some(ended());
+        });
+    }
+}
+
 fn later(best: Option<Map>, map: Map) -> Map {
     match best {
         Some(best) if (best.serves, best.epoch) >= (map.serves, map.epoch) => best,
@@ -216,7 +261,8 @@ fn later(best: Option<Map>, map: Map) -> Map {
 impl Node {
     /// The cluster, as this node sees it.
     pub(crate) async fn map(&self) -> Result<Map, StoreError> {
-        let up = self.link().connection().await?;
+        let connected = self.link().connection().await;
+        let up = connected.map_err(|error| self.names(error))?;
         let mut both = Pipeline::with_capacity(2);
         both.cmd("CLUSTER").arg("SLOTS");
         both.cmd("CLUSTER").arg("INFO");
@@ -230,6 +276,7 @@ impl Node {
         let classify = |error| errors::classify(Phase::Unsent, &doing, error);
         let mut answers = answers.map_err(classify)?.into_iter();
         let (slots, info) = (answers.next(), answers.next());
+        let odd = || self.unreadable("CLUSTER SLOTS");
         let slots = slots.ok_or_else(odd)?.extract_error();
         let slots = slots.map_err(classify)?;
         // Without the right to it the map is right most of the time.

@@ -94,6 +94,9 @@ impl Watching {
     /// `None` when the runtime has ended.
     async fn next(&mut self) -> Option<()> {
         loop {
+            if self.known.borrow().closed {
+                return None;
+            }
             if self.has_moved() {
                 self.follow().await;
                 return Some(());
@@ -115,7 +118,7 @@ impl Watching {
     /// meanwhile was missed.
     async fn follow(&mut self) {
         let mut pause = FIRST_PAUSE;
-        loop {
+        while !self.known.borrow().closed {
             match self.router.hints(self.slot, &self.channel).await {
                 Ok((at, hints)) => {
                     (self.at, self.hints) = (at, hints);

@@ -35,11 +35,14 @@ impl Way {
 
     /// The runtime has ended: nobody who waits here will get an answer.
     pub(super) fn close(&self) {
-        if let Self::One { plain, waiting } = self {
-            plain.close();
-            if let Some(waiting) = waiting {
-                waiting.close();
+        match self {
+            Self::One { plain, waiting } => {
+                plain.close();
+                if let Some(waiting) = waiting {
+                    waiting.close();
+                }
             }
+            Self::Cluster(router) => router.close(),
         }
     }
 }

@@ -22,6 +22,7 @@ mod moves;
 mod names;
 mod quarantine;
 mod refusals;
+mod runtimes;
 mod takeover;
 mod wake;
 
