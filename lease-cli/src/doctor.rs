@@ -37,8 +37,12 @@ impl From<&Finding> for FindingJson {
 
 pub(crate) async fn doctor(target: Target, args: args::Doctor) -> Result<Exit, Failure> {
     let patience = Patience::new(FIRST_ANSWER);
-    let store = target.open(patience).await?;
-    let diagnosis = patience.ask(|| store.backend().diagnose(args.ttl)).await?;
+    let store = target.open_lazily().await?;
+    let look = || store.backend().diagnose(args.ttl);
+    let diagnosis = patience
+        .ask(look)
+        .await
+        .map_err(|error| target.failure(error))?;
     let worst = diagnosis.worst();
     if args.form.json {
         output::print_json(&DiagnosisJson {

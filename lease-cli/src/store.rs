@@ -52,6 +52,16 @@ impl Target {
         }))
     }
 
+    /// Opens it without waiting for its servers: for who looks at what ails them.
+    pub(crate) async fn open_lazily(&self) -> Result<Store, Failure> {
+        match self {
+            Self::Url(url) => leases::open_lazily(url)
+                .await
+                .map_err(|error| self.failure(error)),
+            Self::Default(_) => self.open(Patience::once()).await,
+        }
+    }
+
     /// Opens it; one that is out of reach is tried for as long as `patience`
     /// lasts.
     pub(crate) async fn open(&self, patience: Patience) -> Result<Store, Failure> {

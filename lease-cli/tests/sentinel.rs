@@ -90,3 +90,18 @@ fn commands_find_the_primary_and_the_doctor_looks_at_the_sentinels() {
     let nobody = Place::with_store(known.replace("/leases?", "/other?"));
     nobody.done(&["inspect", "a"]).code(78).error_line("other");
 }
+
+#[test]
+fn the_doctor_says_what_ails_a_store_that_cannot_be_used() {
+    let trio = trio();
+    let place = Place::with_store(trio.url());
+    trio.settle().unwrap();
+    // Two sentinels may not vote anybody primary.
+    trio.sentinels()[0].kill().unwrap();
+    trio.sentinels()[1].kill().unwrap();
+    trio.nodes()[0].server().kill().unwrap();
+    let found = place.done(&["doctor", "--ttl", "30s"]).code(3);
+    for part in ["primary: cannot be looked at", "sentinels: 1 of the 3"] {
+        assert!(found.out.contains(part), "{}", found.out);
+    }
+}

@@ -33,6 +33,32 @@ pub async fn connect(url: &str) -> Result<Leases, Error> {
 /// # Cancel safety
 /// As [`connect`].
 pub async fn open(url: &str) -> Result<Store, Error> {
+    opened(url, Connect::Now).await
+}
+
+/// As [`open`], without waiting for servers: for a program that must start while
+/// they may be away, or that looks for what ails them. A file is opened all the
+/// same.
+///
+/// # Errors
+/// As [`connect`], but that a server is out of reach shows when the store is used.
+///
+/// # Cancel safety
+/// As [`connect`].
+pub async fn open_lazily(url: &str) -> Result<Store, Error> {
+    opened(url, Connect::Later).await
+}
+
+/// When a store connects to its servers.
+#[derive(Clone, Copy)]
+enum Connect {
+    Now,
+    Later,
+}
+
+async fn opened(url: &str, connect: Connect) -> Result<Store, Error> {
+    #[cfg(not(feature = "redis"))]
+    let _ = connect;
     let scheme = url::scheme(url)?;
     let Some(known) = known::find(&scheme) else {
         return Err(unknown(&scheme));
@@ -44,9 +70,11 @@ pub async fn open(url: &str) -> Result<Store, Error> {
         #[cfg(not(feature = "sqlite"))]
         Kind::Sqlite => Err(feature_off(known)),
         #[cfg(feature = "redis")]
-        Kind::Redis | Kind::RedisSentinel | Kind::RedisCluster => redis(&scheme, url).await,
+        Kind::Redis | Kind::RedisSentinel | Kind::RedisCluster => {
+            redis(&scheme, url, connect).await
+        }
         #[cfg(feature = "redis")]
-        Kind::Redlock => redlock(&scheme, url).await,
+        Kind::Redlock => redlock(&scheme, url, connect).await,
         #[cfg(not(feature = "redis"))]
         Kind::Redis | Kind::RedisSentinel | Kind::RedisCluster | Kind::Redlock => {
             Err(feature_off(known))
@@ -77,15 +105,21 @@ async fn sqlite(scheme: &str, url: &str) -> Result<Store, Error> {
 }
 
 #[cfg(feature = "redis")]
-async fn redis(scheme: &str, url: &str) -> Result<Store, Error> {
+async fn redis(scheme: &str, url: &str, connect: Connect) -> Result<Store, Error> {
     let options = lease_redis::RedisOptions::from_url(&with_scheme(scheme, url))?;
-    Ok(options.open().await?.into())
+    Ok(match connect {
+        Connect::Now => options.open().await?.into(),
+        Connect::Later => options.open_lazily()?.into(),
+    })
 }
 
 #[cfg(feature = "redis")]
-async fn redlock(scheme: &str, url: &str) -> Result<Store, Error> {
+async fn redlock(scheme: &str, url: &str, connect: Connect) -> Result<Store, Error> {
     let options = lease_redis::RedlockOptions::from_url(&with_scheme(scheme, url))?;
-    Ok(options.open().await?.into())
+    Ok(match connect {
+        Connect::Now => options.open().await?.into(),
+        Connect::Later => options.open_lazily()?.into(),
+    })
 }
 
 /// Schemes are not case-sensitive; what follows is.

@@ -75,7 +75,7 @@ mod known;
 mod store;
 mod url;
 
-pub use connect::{connect, open};
+pub use connect::{connect, open, open_lazily};
 pub use known::{Availability, StoreInfo, stores};
 pub use lease_core::*;
 /// Leases on a Redis server: options, and fenced writes there.
