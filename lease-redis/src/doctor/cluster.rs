@@ -9,7 +9,7 @@ use lease_core::{Diagnosis, Finding, StoreError};
 use super::ask::{Answer, Place, Questions};
 use super::info::Info;
 use super::merge::{Node, merge};
-use super::together::{Member, Reached, Replica, Together};
+use super::together::{Member, Reached, Replica, Together, moving};
 use super::{Facts, Seen, judge};
 use crate::address::Address;
 use crate::cluster::{Map, Router};
@@ -66,11 +66,13 @@ async fn primary_at(
         let mut up = node.link().connection().await?;
         let seen = Seen::look(&mut up.wire, &facts).await?;
         let mut questions = Questions::default();
-        let state = questions.put(cluster_info());
+        let state = questions.put(cluster("INFO"));
+        let nodes = questions.put(cluster("NODES"));
         let timeout = setting(&mut questions, "cluster-node-timeout");
         let coverage = setting(&mut questions, "cluster-require-full-coverage");
         let answers = questions.ask(&mut up.wire).await?;
         let state: Answer<String> = answers.hear(state);
+        let nodes: Answer<String> = answers.hear(nodes);
         let heard = |place| answers.hear::<HashMap<String, String>>(place).ok();
         let reached = Reached {
             serves: state.ok().map(|text| text.contains("cluster_state:ok")),
@@ -78,6 +80,7 @@ async fn primary_at(
             full_coverage: value(heard(coverage)).map(|text| text == "yes"),
             replicas: seen.info.as_ref().ok().map(|info| info.replicas().len()),
             clock_us: seen.clock.as_ref().ok().map(super::Clock::bounds_us),
+            moving: nodes.map(|text| moving(&text)).unwrap_or_default(),
         };
         Ok((reached, judge(&seen, &facts)))
     }
@@ -135,9 +138,9 @@ async fn replica_at(router: &Router, address: &Address) -> Replica {
     }
 }
 
-fn cluster_info() -> redis::Cmd {
+fn cluster(what: &str) -> redis::Cmd {
     let mut command = redis::cmd("CLUSTER");
-    command.arg("INFO");
+    command.arg(what);
     command
 }
 

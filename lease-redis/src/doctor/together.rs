@@ -1,5 +1,6 @@
 //! What the nodes of a cluster are together.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lease_core::Finding;
@@ -34,6 +35,16 @@ pub(super) struct Reached {
     pub(super) replicas: Option<usize>,
     /// How far its clock is ahead of ours, at least and at most.
     pub(super) clock_us: Option<(i64, i64)>,
+    /// Slots that are on their way to it or from it.
+    pub(super) moving: Vec<u16>,
+}
+
+/// The slots that are on their way, of a node's own line in CLUSTER NODES.
+pub(super) fn moving(nodes: &str) -> Vec<u16> {
+    let own = nodes.lines().find(|line| line.contains("myself"));
+    let words = own.into_iter().flat_map(str::split_whitespace);
+    let slots = words.filter_map(|word| word.strip_prefix('[')?.split('-').next()?.parse().ok());
+    slots.collect()
 }
 
 #[derive(Debug)]
@@ -49,6 +60,7 @@ impl Together {
     pub(super) fn judge(&self, facts: &Facts) -> Vec<Finding> {
         let mut findings = vec![self.state()];
         findings.extend(self.slots());
+        findings.extend(self.moves());
         findings.extend(self.addresses());
         findings.extend(self.replicas());
         findings.extend(self.coverage());
@@ -94,6 +106,22 @@ impl Together {
                                         to another one (`redis-cli --cluster fix`)",
             )
         })
+    }
+
+    fn moves(&self) -> Option<Finding> {
+        let slots = self.reached().flat_map(|(_, seen)| &seen.moving);
+        let slots: BTreeSet<_> = slots.collect();
+        let first = slots.first()?;
+        let what = match slots.len() {
+            1 => format!("slots: {first} is on its way to another node"),
+            n => format!("slots: {n} are on their way to other nodes, {first} among them"),
+        };
+        let why = "until they are there, new keys in them cannot be acquired, and others only where \
+                   their record and the slot's birth marker are";
+        Some(warning(what, why).advice(
+            "if nobody moves them, `redis-cli --cluster fix`; with a quarantine, and if a node that \
+             got keys has lost its data, delete the slot's birth marker at the other node first",
+        ))
     }
 
     /// The nodes' own word for where they are is what every client goes by.
@@ -258,7 +286,21 @@ mod tests {
             full_coverage: Some(false),
             replicas: Some(1),
             clock_us: Some((-5, 5)),
+            moving: Vec::new(),
         }
+    }
+
+    #[test]
+    fn slots_that_are_on_their_way_are_told() {
+        let nodes = "a1 127.0.0.1:1@2 master - 0 1 1 connected 5\n\
+                     b2 127.0.0.1:3@4 myself,master - 0 1 2 connected 0-4 7 [7->-a1] [5-<-a1]\n";
+        assert_eq!(moving(nodes), [7, 5]);
+        assert!(moving("").is_empty() && moving("c3 x myself [x->-] [").is_empty());
+        let seen = together(Reached {
+            moving: moving(nodes),
+            ..sound()
+        });
+        assert_eq!(found(&seen, "slots: 2 are on their way"), Severity::Warning);
     }
 
     fn found(seen: &Together, what: &str) -> Severity {

@@ -217,3 +217,19 @@ async fn a_url_of_the_wrong_kind_is_said_to_be_so() {
         "{refused}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_is_left_on_its_way_is_a_warning() {
+    let cluster = RedisCluster::builder().start().unwrap();
+    let store = options(&cluster.url()).open().await.unwrap();
+    let slot = 0;
+    let from = cluster.owner_of_slot(slot).unwrap();
+    let to = cluster.primaries().into_iter().find(|node| *node != from);
+    let _move = cluster.begin_move(slot, to.unwrap()).unwrap();
+    let diagnosis = look(&store, TTL).await;
+    found(
+        &diagnosis,
+        "slots: 0 is on its way to another node",
+        Severity::Warning,
+    );
+}
