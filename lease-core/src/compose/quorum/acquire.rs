@@ -31,6 +31,10 @@ const AGAIN: u32 = 5;
 const APART: Duration = Duration::from_millis(8);
 const MOST_APART: Duration = Duration::from_secs(1);
 
+/// How long one that has got a node, and somebody else another, waits for a node
+/// that does not answer: far longer than a node that is well needs.
+const SILENCE: Duration = Duration::from_millis(500);
+
 /// How long an acquire that is repeated waits for all nodes.
 const REPEATED: Duration = Duration::from_millis(200);
 
@@ -185,7 +189,7 @@ impl Round {
         if !self.votes.is_contended() || !self.later.is_empty() {
             return self.next().await;
         }
-        let until = self.hedge.max(self.asked + APART);
+        let until = self.hedge.max(self.asked + SILENCE);
         timeout_at(until, self.first.next()).await.ok().flatten()
     }
 
