@@ -119,7 +119,7 @@ pub(crate) struct SameScript {
 impl SameScript {
     pub(crate) async fn new(url: &str, notifies: bool) -> Self {
         let mut connection = connect(url, true).await;
-        let settings = "local retention, tombstones, quarantine = 86400000000, 600000000, 0\n";
+        let settings = "local retention, tombstones, quarantine = 86400000000, 600000000, 0\nlocal publish = 'PUBLISH'\n";
         let code = format!("{settings}{}", include_str!("../../src/lease.lua"));
         let publish = "call('PUBLISH', name, '')";
         assert!(code.contains(publish));

@@ -127,8 +127,7 @@ struct Bare {
 
 impl Bare {
     async fn new(urls: &[String]) -> Self {
-        let settings =
-            "local retention, tombstones, quarantine = 86400000000, 600000000, 60000000\n";
+        let settings = "local retention, tombstones, quarantine = 86400000000, 600000000, 60000000\nlocal publish = 'PUBLISH'\n";
         let code = format!("{settings}{}", include_str!("../../src/lease.lua"));
         let script = Script::new(&code);
         let mut connections = Vec::new();
