@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use lease_core::{
     AcquireOutcome, AcquireRequest, Clock, LeaseBackend, Leases, Owner, QuorumRules,
-    ReleaseOutcome, RenewOutcome, Token,
+    ReleaseOutcome, RenewOutcome, Token, TokenRule,
 };
 use tokio::time::{Instant, sleep};
 
-use super::nodes::{AWAY, LATE, Node, SILENT, TrueClock, WELL, World, ask, key};
+use super::nodes::{AWAY, LATE, Node, SILENT, TrueClock, WELL, World, ask, key, of};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -299,4 +299,39 @@ async fn two_that_have_a_node_each_do_not_wait_for_the_lost_one_for_ever() {
         // Their grants would last for twenty.
         tokio::time::timeout(5_000 * MS, granted).await.unwrap();
     }
+}
+
+/// It takes no node away from the lease that the next try was granted.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_comes_late_names_another_token_than_the_next_try() {
+    let world = World::new(&[1, 0, 0], QuorumRules::ALL);
+    world.nodes[1].store.acquire(&ask(2)).await.unwrap();
+    world.nodes[2].is(SILENT);
+    let first = world.acquire(1);
+    let meanwhile = async {
+        // The first node has granted, and is slow from now on.
+        sleep(100 * MS).await;
+        world.nodes[0].is(LATE + 15_000);
+    };
+    let (first, ()) = tokio::join!(first, meanwhile);
+    assert!(first.unwrap_err().is_unknown_outcome());
+    let given_back = world.holder(0).await.unwrap();
+    for node in &world.nodes {
+        node.is(WELL);
+    }
+    // An earlier try had brought the others to the same token: all are at one.
+    let exactly = AcquireRequest {
+        rule: TokenRule::Exactly(given_back),
+        ..ask(1)
+    };
+    for node in &world.nodes[1..] {
+        node.store.abandon(&key(), of(2)).await.unwrap();
+        node.store.acquire(&exactly).await.unwrap();
+    }
+    let token = world.token(1).await;
+    assert!(token > given_back);
+    for node in &world.nodes {
+        node.store.release(&key(), of(1), given_back).await.unwrap();
+    }
+    stands_on_all(&world, token).await;
 }

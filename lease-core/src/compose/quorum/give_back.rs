@@ -55,10 +55,17 @@ pub(super) async fn all(
 }
 
 /// Gives back what is known to stand, and leaves the rest to the caller's next try.
+/// That one agrees on a higher token: a release that comes late, by its own token,
+/// does nothing then to a grant that was counted.
 pub(super) async fn granted(inner: &Arc<Inner>, request: &AcquireRequest, votes: &Votes) {
+    let Some(highest) = votes.granted().map(|(_, granted)| granted.token).max() else {
+        return;
+    };
     if !inner.rules.give_back {
         return;
     }
+    // First: this future may be dropped with releases under way.
+    inner.unsettled.released_up_to(request.owner, highest);
     let ends = votes
         .granted()
         .map(|(i, granted)| release_on(inner, i, request, granted.token));

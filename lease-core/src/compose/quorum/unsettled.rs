@@ -1,6 +1,6 @@
 //! Owners that were told *no* while something of theirs may still stand.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
 use std::time::Duration;
@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::backend::TOMBSTONE_RETENTION;
 use crate::owner::Owner;
+use crate::token::Token;
 
 /// The most that are remembered; beyond that the oldest are forgotten. Only
 /// many thousands of failed acquisitions in ten minutes come here.
@@ -30,6 +31,9 @@ struct State {
     /// Until when, and whether it is burnt for good.
     until: HashMap<Owner, (Instant, bool)>,
     order: BTreeSet<(Instant, Owner)>,
+    /// The highest tokens of which a release may be under way, and by age.
+    released: HashMap<Owner, Token>,
+    ages: VecDeque<(Instant, Owner)>,
 }
 
 impl Unsettled {
@@ -65,6 +69,28 @@ impl Unsettled {
             *burnt = true;
         }
         self.changed.notify_waiters();
+    }
+
+    /// Releases of the owner's grants up to this token may be under way, while it
+    /// may ask again.
+    pub(super) fn released_up_to(&self, owner: Owner, token: Token) {
+        let now = Instant::now();
+        let mut state = self.state();
+        while let Some(&(until, oldest)) = state.ages.front()
+            && (until <= now || state.ages.len() >= MOST)
+        {
+            state.ages.pop_front();
+            state.released.remove(&oldest);
+        }
+        let highest = state.released.get(&owner).map_or(token, |t| token.max(*t));
+        if state.released.insert(owner, highest).is_none() {
+            state.ages.push_back((now + TOMBSTONE_RETENTION, owner));
+        }
+    }
+
+    /// The token that the owner's next one must be above.
+    pub(super) fn released(&self, owner: Owner) -> Option<Token> {
+        self.state().released.get(&owner).copied()
     }
 
     /// Waits until nothing of the owner is being given back; `false` if it may

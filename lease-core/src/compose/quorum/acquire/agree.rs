@@ -25,10 +25,13 @@ impl Round {
     /// are brought to it in the background.
     pub(super) async fn agree(mut self) -> Result<AcquireOutcome, Apart> {
         let inner = Arc::clone(&self.inner);
-        // Granted by nobody at all is possible only with a rule left out.
+        // Granted by nobody at all is possible only with a rule left out; else the
+        // token asked for is one that is being released.
         let Some(token) = self.token() else {
             return Err(Apart {
-                error: StoreError::unknown_outcome("no node named a token"),
+                error: StoreError::unknown_outcome(
+                    "no token is left for this owner; take a new one",
+                ),
                 overtaken: false,
             });
         };
@@ -82,12 +85,15 @@ impl Round {
     }
 
     /// The token to agree on: the one that a majority has, or one above all that
-    /// were granted.
+    /// were granted; above what a release of this owner may still take away. None
+    /// where there can be none.
     fn token(&self) -> Option<Token> {
+        let released = self.inner.unsettled.released(self.request.owner);
+        let stays = |token: &Token| released.is_none_or(|released| *token > released);
         if let TokenRule::Exactly(token) = self.request.rule {
-            return Some(token);
+            return Some(token).filter(stays);
         }
-        let agreed = self.votes.agreed(self.inner.majority);
+        let agreed = self.votes.agreed(self.inner.majority).filter(stays);
         let tokens = || self.votes.granted().map(|(_, granted)| granted.token);
         let (least, largest) = (tokens().min()?, tokens().max()?);
         if agreed.is_some() || !self.inner.rules.second_round {
@@ -98,7 +104,11 @@ impl Round {
             largest,
             clock: self.inner.latest_clock(),
         };
-        Some(granted.above(self.asked.elapsed()))
+        let above = granted.above(self.asked.elapsed());
+        match released.filter(|released| above <= *released) {
+            Some(released) => Token::new(released.get() + 1).ok(),
+            None => Some(above),
+        }
     }
 
     /// Lets the slow ones end: each is brought to the token, or freed when it
