@@ -294,6 +294,22 @@ fn nothing_of_a_command_outlives_a_lease_run_that_is_killed_outright() {
 }
 
 #[test]
+fn nothing_outlives_a_lease_run_that_is_killed_as_soon_as_the_command_runs() {
+    let place = Place::new();
+    let script = "
+        sh -c 'trap \"\" TERM INT HUP; while :; do sleep 0.05; done' &
+        echo $! > grandchild; kill -9 $PPID; while :; do sleep 0.05; done";
+    for round in 0..10 {
+        let key = round.to_string();
+        place.run(&["--ttl", "1s"], &key, script).status();
+        until("its number", || place.text("grandchild").ends_with('\n'));
+        let grandchild = number(&place.text("grandchild")) as i32;
+        until("its end", || !lives(grandchild));
+        fs::remove_file(place.path("grandchild")).unwrap();
+    }
+}
+
+#[test]
 fn without_the_guard_the_kernel_still_ends_the_command() {
     let place = Place::new();
     let script = "echo $$ > child; while :; do sleep 0.05; done";

@@ -13,7 +13,7 @@ use rustix::process::{
 };
 
 use super::group::Group;
-use super::guard::Guard;
+use super::guard::{Guard, Line};
 use super::terminal::Terminal;
 use crate::exit::{Exit, Failure};
 
@@ -74,11 +74,12 @@ impl Child {
         }
         let us = getpid();
         let foreground = terminal.is_some_and(Terminal::goes_to_child);
-        let prepare = move || prepare(us, foreground, &mask);
+        let line = guard.as_ref().and_then(|guard| guard.line().ok());
+        let prepare = move || prepare(us, foreground, &mask, line.as_ref());
         // SAFETY: the closure runs between fork and exec, where only
         // async-signal-safe calls are sound. It makes plain system calls
-        // (prctl, getppid, ioctl, rt_sigprocmask) and touches neither the heap
-        // nor a lock. There is no other way to set a parent-death signal
+        // (prctl, getppid, sigaction, write, ioctl, rt_sigprocmask) and touches
+        // neither the heap nor a lock. There is no other way to set a parent-death signal
         // before the command runs.
         #[allow(unsafe_code)]
         unsafe {
@@ -89,7 +90,6 @@ impl Child {
                 let pid = Pid::from_child(&child);
                 // The process ends without `child.wait()`: it is waited for by
                 // its pid, stops included.
-                let guard = guard.and_then(|guard| guard.watch(pid));
                 Ok(Self {
                     pid,
                     reaped: Cell::new(false),
@@ -155,7 +155,7 @@ impl Child {
 }
 
 /// Between fork and exec. See `Child::spawn` for what is allowed in here.
-fn prepare(parent: Pid, foreground: bool, mask: &SigSet) -> io::Result<()> {
+fn prepare(parent: Pid, foreground: bool, mask: &SigSet, guard: Option<&Line>) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -163,6 +163,9 @@ fn prepare(parent: Pid, foreground: bool, mask: &SigSet) -> io::Result<()> {
         if rustix::process::getppid() != Some(parent) {
             return Err(rustix::io::Errno::SRCH.into());
         }
+    }
+    if let Some(guard) = guard {
+        guard.name_ourselves();
     }
     if foreground {
         // SIGTTOU is still blocked; a terminal that is gone is no reason not

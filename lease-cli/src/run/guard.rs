@@ -6,11 +6,13 @@
 //! without a lease. The guard holds one end of a pipe; when the other end goes
 //! away while the guard still runs, `lease run` was killed.
 
-use std::io::{Read, Write};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use nix::sys::signal::{SigHandler, signal};
+use rustix::process::{Pid, Signal, getpid, kill_process_group};
 
 /// The hidden first argument that makes this program a guard.
 pub(crate) const ARGUMENT: &str = "__guard";
@@ -38,11 +40,34 @@ impl Guard {
         guard.ok().map(Self)
     }
 
-    /// Tells the guard whom to guard. `None` when it is gone already.
-    pub(super) fn watch(mut self, group: Pid) -> Option<Self> {
-        let pipe = self.0.stdin.as_mut()?;
-        pipe.write_all(&group.as_raw_pid().to_ne_bytes()).ok()?;
-        Some(self)
+    /// By which the command names itself, before it is run: told by us
+    /// afterwards, the guard would never hear of it if we were killed between.
+    pub(super) fn line(&self) -> io::Result<Line> {
+        let pipe = self.0.stdin.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        pipe.as_fd().try_clone_to_owned().map(Line)
+    }
+}
+
+/// To the guard, from the process that becomes the command.
+#[derive(Debug)]
+pub(super) struct Line(OwnedFd);
+
+impl Line {
+    /// Tells the guard that this process leads the group to guard.
+    ///
+    /// For a process between fork and exec, whose handling of signals nobody
+    /// else looks at: plain system calls, no heap, no lock. A guard that is gone
+    /// is no reason not to run.
+    #[allow(unsafe_code)]
+    pub(super) fn name_ourselves(&self) {
+        // SAFETY: no handler of ours is put in, and the one that was there is
+        // put back.
+        let before = unsafe { signal(nix::sys::signal::Signal::SIGPIPE, SigHandler::SigIgn) };
+        let _ = rustix::io::write(&self.0, &getpid().as_raw_pid().to_ne_bytes());
+        if let Ok(before) = before {
+            // SAFETY: as above.
+            let _ = unsafe { signal(nix::sys::signal::Signal::SIGPIPE, before) };
+        }
     }
 }
 
