@@ -225,7 +225,7 @@ async fn replicas_are_judged_by_what_a_failover_forgets() {
     let primary = start(RedisServer::builder());
     let replica = start(RedisServer::builder().replica_of(&primary));
     replica.wait_until_linked().unwrap();
-    online(&primary, 1);
+    primary.wait_until_followed(1).unwrap();
     found(
         &look(&replica.url(), &facts()).await,
         "role: a replica",
@@ -252,19 +252,10 @@ async fn replicas_are_judged_by_what_a_failover_forgets() {
     let guarded = look(&primary.url(), &facts()).await;
     found(&guarded, "min-replicas-to-write: 1", Healthy);
     replica.kill().unwrap();
-    online(&primary, 0);
+    primary.wait_until_followed(0).unwrap();
     let alone = look(&primary.url(), &wait(1)).await;
     found(&alone, "min-replicas-to-write: 1, and 0", Critical);
     found(&alone, "wait_replicas: 1 of 0", Critical);
-}
-
-/// The primary sees a replica come or go a moment after it did.
-fn online(primary: &RedisServer, replicas: usize) {
-    until(|| {
-        let info = primary.command(&["INFO", "replication"]).unwrap();
-        let info = super::Info::parse(info.text().unwrap());
-        info.replicas().iter().filter(|r| r.online).count() == replicas
-    });
 }
 
 /// Asks the server again and again.

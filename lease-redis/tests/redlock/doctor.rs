@@ -90,6 +90,7 @@ async fn a_server_with_two_names_and_a_node_with_replicas_are_seen() {
     let replica = RedisServer::builder().replica_of(&nodes.servers()[1]);
     let replica = replica.start().unwrap();
     replica.wait_until_linked().unwrap();
+    nodes.servers()[1].wait_until_followed(1).unwrap();
     let hosts = format!("{first},{second},{third},localhost:{}", first.port());
     let store = lasting(&hosts).open().await.unwrap();
     let diagnosis = look(&store).await;

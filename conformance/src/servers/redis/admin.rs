@@ -119,6 +119,22 @@ impl RedisServer {
         })
     }
 
+    /// Of a primary: waits until that many replicas follow it, by its own word.
+    /// It says so later than they do.
+    ///
+    /// # Errors
+    /// As of [`wait_until_linked`](Self::wait_until_linked).
+    pub fn wait_until_followed(&self, replicas: usize) -> Result<(), ServerError> {
+        self.until("be followed by its replicas", || {
+            let reply = self.command(&["INFO", "replication"])?;
+            let lines = reply.text().unwrap_or_default().lines();
+            let online = lines
+                .filter(|line| line.starts_with("slave") && line.contains("state=online"))
+                .count();
+            Ok(online == replicas)
+        })
+    }
+
     fn until(
         &self,
         what: &str,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lease_conformance::servers::redis::{Persistence, RedisBuilder, RedisServer, RedisUrl};
 use lease_core::{Diagnosis, Severity};
 
-use super::{Facts, facts, found, look, online, seconds, start, until};
+use super::{Facts, facts, found, look, seconds, start, until};
 
 /// The user that the page of the rights lists, and one with what it adds.
 fn with_users(builder: RedisBuilder) -> RedisServer {
@@ -104,7 +104,7 @@ async fn what_stops_writes_is_seen_without_a_right_to_ask() {
 
     let replica = with_users(RedisServer::builder().replica_of(&server));
     replica.wait_until_linked().unwrap();
-    online(&server, 1);
+    server.wait_until_followed(1).unwrap();
     let seen = look(&store(&replica), &facts()).await;
     found(&seen, "role: a replica", Critical);
     empty(&replica);
