@@ -96,12 +96,13 @@
 //! catch.
 //!
 //! # A server for each test
-//! The cargo feature `servers` brings `servers`: real servers that a test
-//! starts, kills, pauses and restarts, with or without their data. The feature
+//! The cargo feature `servers` brings `servers`: real servers of Redis and
+//! Postgres that a test starts, kills, pauses and restarts, with or without their
+//! data; replicas and standbys; and a pooler. The feature
 //! `proxy`, which is in it, brings `proxy`: a network between a client and any
 //! server that delays, cuts, loses replies and goes silent when a test says so.
 //! Both are for any test, of this suite or not. With the feature `containers`
-//! the servers may come from images.
+//! those of Redis may come from images.
 //!
 //! # Runs of your own under faults
 //! [`history`] judges what the holders of a few keys believed while a test kills,

@@ -17,16 +17,20 @@
 //! # }
 //! ```
 //!
+//! [`postgres`] has servers of that kind, their standbys, and a pooler before
+//! them.
+//!
 //! # What stays behind
 //! Nothing: dropping a server kills it and removes its folder, also when the
 //! test panics. When the test's own process is killed, Linux kills the server
-//! with it; only the folder in the system's temporary folder remains. (On other
-//! systems than Linux the server remains, too.)
+//! with it; only the folder in the system's temporary folder remains, and of
+//! Postgres not even that. (On other systems than Linux the server remains, too.)
 //!
 //! # In a fixture of the suite
-//! A [`RedisServer`](redis::RedisServer) is itself the hook for a restart, for
-//! lost data and for a pause, and a [`FaultProxy`](crate::proxy::FaultProxy) the
-//! one for a network:
+//! A [`RedisServer`](redis::RedisServer) and a
+//! [`PostgresServer`](postgres::PostgresServer) are themselves the hooks for a
+//! restart, for lost data and for a pause, and a
+//! [`FaultProxy`](crate::proxy::FaultProxy) is the one for a network:
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -82,19 +86,24 @@
 //! ```
 //!
 //! # From async code
-//! The calls block: most for milliseconds, a start for some tens of them, a
-//! restart of much data for longer. They need no runtime and work within one;
+//! The calls block: most for milliseconds, a start for some tens of them (of
+//! Postgres some hundreds), a restart of much data for longer. They need no runtime and work within one;
 //! where other tasks must go on in the same thread meanwhile, call them from
 //! `spawn_blocking`.
 
 #[cfg(feature = "containers")]
 pub mod container;
+pub mod postgres;
 pub mod redis;
 
+mod account;
 mod error;
 mod hooks;
+mod parts;
+mod proc;
 mod process;
 mod running;
 mod tls;
+mod tool;
 
 pub use error::ServerError;

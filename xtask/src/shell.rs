@@ -43,10 +43,18 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether a program can be run at all.
+/// Whether a program can be run at all: by its name, or from a folder where
+/// Debian has servers that are not on everybody's `PATH`.
 pub(crate) fn exists(program: &str) -> bool {
-    let asked = Command::new(program).arg("--version").output();
-    asked.is_ok_and(|output| output.status.success())
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter();
+    let folders = versions.flatten().flatten().map(|v| v.path().join("bin"));
+    let places = folders.chain([PathBuf::from("/usr/sbin")]);
+    std::iter::once(PathBuf::from(program))
+        .chain(places.map(|folder| folder.join(program)))
+        .any(|program| {
+            let asked = Command::new(program).arg("--version").output();
+            asked.is_ok_and(|output| output.status.success())
+        })
 }
 
 fn shown(command: &Command) -> String {

@@ -101,7 +101,12 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     // A test's server must not outlive the test.
     ("setpriv", &["util-linux"]),
     ("redis-server", &["redis-server"]),
+    ("initdb", &["postgresql"]),
+    ("pgbouncer", &["pgbouncer"]),
 ];
+
+/// Packages that start a service by themselves.
+const SERVICES: &[&str] = &["redis-server", "postgresql", "pgbouncer"];
 
 fn install_what_is_missing() -> Result<(), String> {
     let missing = PROGRAMS.iter().filter(|(program, _)| !exists(program));
@@ -121,8 +126,15 @@ fn install_what_is_missing() -> Result<(), String> {
     shell(Command::new("apt-get").args(["update", "--quiet"]))?;
     let mut install = Command::new("apt-get");
     install.args(["install", "--yes", "--quiet", "--no-install-recommends"]);
-    shell(install.args(packages))
-        .map_err(|error| format!("{error}; installing needs root: run that command as root once"))
+    shell(install.args(&packages)).map_err(|error| {
+        format!("{error}; installing needs root: run that command as root once")
+    })?;
+    // What was not there before is nobody's yet. Where services cannot be
+    // stopped, none was started.
+    for service in SERVICES.iter().filter(|name| packages.contains(name)) {
+        let _ = Command::new("service").args([service, "stop"]).output();
+    }
+    Ok(())
 }
 
 fn run_cargo(arguments: &[&str]) -> Result<(), String> {

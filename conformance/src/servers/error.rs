@@ -35,6 +35,9 @@ pub enum ServerError {
     /// The server is paused and cannot answer.
     #[error("the server is paused; call `resume` first")]
     Paused,
+    /// The server follows no other, or no longer does.
+    #[error("the server is no standby; make one with `standby_of`")]
+    NotAStandby,
     /// The server did not do within the limit what was waited for.
     #[error("the server did not {what} within {limit:?}")]
     TimedOut {

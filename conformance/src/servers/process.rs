@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{LazyLock, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::ServerError;
+use super::account::Account;
+use super::parts::{Ends, until};
+use super::proc::Seen;
 
-/// Between two looks at a process that is waited for.
-const LOOK: Duration = Duration::from_millis(2);
 /// A signal has its effect in far less.
-const SIGNAL_LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const SIGNAL_LIMIT: Duration = Duration::from_secs(10);
 
 /// A running server. Dropping it kills it, and all that it forked.
 #[derive(Debug)]
@@ -30,7 +31,16 @@ impl Process {
         program: &Path,
         configure: impl FnOnce(&mut Command),
     ) -> Result<Self, ServerError> {
-        let mut command = dies_with_us(program);
+        Self::spawn_as(None, program, configure)
+    }
+
+    /// As [`spawn`](Self::spawn), as this account.
+    pub(crate) fn spawn_as(
+        account: Option<Account>,
+        program: &Path,
+        configure: impl FnOnce(&mut Command),
+    ) -> Result<Self, ServerError> {
+        let mut command = dies_with_us(program, account);
         configure(&mut command);
         // What the server forks (a background save) is killed and paused with
         // it, and a Ctrl-C in the terminal is the test's alone.
@@ -67,48 +77,30 @@ impl Process {
 
     /// Asks it to end, and waits until it did.
     pub(crate) fn terminate(mut self, limit: Duration) -> Result<(), ServerError> {
-        kill_process(self.pid, Signal::TERM)
-            .map_err(|e| ServerError::io("ask the server to end", e))?;
-        let deadline = Instant::now() + limit;
-        while self.ended()?.is_none() {
-            if Instant::now() > deadline {
-                return Err(ServerError::TimedOut {
-                    what: "end when asked to".into(),
-                    limit,
-                });
-            }
-            std::thread::sleep(LOOK);
-        }
-        Ok(())
+        self.ask_to_end(Signal::TERM)?;
+        self.wait(limit)
+    }
+
+    /// Sends a signal that ends it, sooner or later.
+    pub(crate) fn ask_to_end(&self, signal: Signal) -> Result<(), ServerError> {
+        kill_process(self.pid, signal).map_err(|e| ServerError::io("ask the server to end", e))
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn wait(&mut self, limit: Duration) -> Result<(), ServerError> {
+        until("end when asked to", limit, || Ok(self.ended()?.is_some()))
     }
 
     /// Stops its threads where they are; returns when they stand still.
     pub(crate) fn pause(&self) -> Result<(), ServerError> {
         kill_process_group(self.pid, Signal::STOP)
             .map_err(|e| ServerError::io("pause the server", e))?;
-        let deadline = Instant::now() + SIGNAL_LIMIT;
-        while self.state().is_some_and(|state| state != 'T') {
-            if Instant::now() > deadline {
-                return Err(ServerError::TimedOut {
-                    what: "stand still".into(),
-                    limit: SIGNAL_LIMIT,
-                });
-            }
-            std::thread::sleep(LOOK);
-        }
-        Ok(())
+        stands_still(self.pid.as_raw_pid())
     }
 
     pub(crate) fn resume(&self) -> Result<(), ServerError> {
         kill_process_group(self.pid, Signal::CONT)
             .map_err(|e| ServerError::io("resume the server", e))
-    }
-
-    /// What Linux says the process does; `None` on systems that do not tell.
-    fn state(&self) -> Option<char> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).ok()?;
-        // The name, in parentheses, may have any character in it.
-        stat.rsplit_once(") ")?.1.chars().next()
     }
 
     fn end(&mut self) -> Result<(), ServerError> {
@@ -121,6 +113,12 @@ impl Process {
     }
 }
 
+impl Ends for Process {
+    fn ended(&mut self) -> Result<Option<String>, ServerError> {
+        Ok(Process::ended(self)?.map(|status| status.to_string()))
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         // Once it was waited for, its number may be somebody else's.
@@ -130,18 +128,27 @@ impl Drop for Process {
     }
 }
 
+/// Waits until a process does nothing any more. (On systems that do not tell, it
+/// is taken for granted.)
+pub(crate) fn stands_still(pid: i32) -> Result<(), ServerError> {
+    until("stand still", SIGNAL_LIMIT, || {
+        Ok(Seen::of(pid).is_none_or(|seen| seen.stands_still()))
+    })
+}
+
 /// The program, run so that the system kills it when this process ends.
 ///
-/// `setpriv` asks for that and then becomes the program: the process that is
-/// started is the server itself.
-fn dies_with_us(program: &Path) -> Command {
-    if cfg!(target_os = "linux") {
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]).arg(program);
-        command
-    } else {
-        Command::new(program)
+/// `setpriv` asks for that, takes the account on, and then becomes the program:
+/// the process that is started is the server itself.
+fn dies_with_us(program: &Path, account: Option<Account>) -> Command {
+    if !cfg!(target_os = "linux") && account.is_none() {
+        return Command::new(program);
     }
+    let mut command = Command::new("setpriv");
+    // It asks after it has changed the account: the change would undo it.
+    command.args(account.map(Account::arguments).into_iter().flatten());
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
 }
 
 type Job = (Command, Sender<io::Result<Child>>);

@@ -18,7 +18,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tempfile::TempDir;
 
@@ -30,6 +30,7 @@ pub use url::RedisUrl;
 
 #[cfg(feature = "containers")]
 use super::container::Container;
+use super::parts::{LIMIT, LOOK, PORTS, State, claim, last_lines, password, port_is_taken};
 use super::process::{Process, find};
 use super::running::Running;
 use super::tls::TlsFiles;
@@ -37,14 +38,6 @@ use config::{ADMIN, DefaultUser, Layout};
 use url::Place;
 
 use crate::ports::PortClaim;
-
-/// For a start, a stop, or a link to a primary: far more than it takes on a
-/// busy machine.
-const LIMIT: Duration = Duration::from_secs(30);
-/// Between two looks at something that is waited for.
-const LOOK: Duration = Duration::from_millis(2);
-/// Another program may take the port between the choice and the start.
-const PORTS: usize = 10;
 
 /// A running server in a folder of its own; see the [module](super) for what
 /// happens when it is dropped.
@@ -57,15 +50,9 @@ pub struct RedisServer {
     place: Layout,
     admin_password: String,
     // Dropped in this order: the process, its port, its folder.
-    state: Mutex<State>,
+    state: Mutex<State<Running>>,
     port: PortClaim,
     folder: TempDir,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    running: Option<Running>,
-    paused: bool,
 }
 
 impl RedisServer {
@@ -146,10 +133,7 @@ impl RedisServer {
         let _ = fs::remove_file(&self.place.socket);
         let mut running = self.run()?;
         self.wait_until_ready(&mut running)?;
-        *state = State {
-            running: Some(running),
-            paused: false,
-        };
+        *state = State::of(running);
         Ok(())
     }
 
@@ -377,35 +361,15 @@ impl RedisServer {
     #[must_use]
     pub fn log(&self) -> String {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let text = read(&self.place.output) + &read(&self.place.log);
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(50)..].join("\n")
+        last_lines(&(read(&self.place.output) + &read(&self.place.log)))
     }
 
     pub(self) fn admin_password(&self) -> &str {
         &self.admin_password
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State<Running>> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
-    }
-}
-
-impl State {
-    /// The process, unless it has ended: by itself, or by an earlier call.
-    fn running(&mut self) -> Option<&Running> {
-        let running = self.running.as_mut()?;
-        if matches!(running.ended(), Ok(Some(_))) {
-            *self = Self::default();
-        }
-        self.running.as_ref()
-    }
-
-    fn take(&mut self) -> Result<Running, ServerError> {
-        self.running().ok_or(ServerError::NotRunning)?;
-        let running = self.running.take().ok_or(ServerError::NotRunning)?;
-        self.paused = false;
-        Ok(running)
     }
 }
 
@@ -413,21 +377,6 @@ impl State {
 #[derive(Debug)]
 pub struct RedisBackup {
     folder: TempDir,
-}
-
-fn port_is_taken(error: &ServerError) -> bool {
-    matches!(error, ServerError::Start { log, .. } if log.contains("Address already in use"))
-}
-
-fn claim() -> Result<PortClaim, ServerError> {
-    PortClaim::new().map_err(|e| ServerError::io("claim a port", e))
-}
-
-/// Nobody else's: a client must not connect by luck.
-fn password() -> Result<String, ServerError> {
-    let random = getrandom::u64()
-        .map_err(|e| ServerError::io("draw a password", std::io::Error::from(e)))?;
-    Ok(format!("{random:016x}"))
 }
 
 fn program() -> Result<std::path::PathBuf, ServerError> {

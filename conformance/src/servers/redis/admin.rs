@@ -3,11 +3,12 @@
 //! By the unix socket, whatever TLS, passwords and proxies the clients have to
 //! go through; one connection per call, so that none is lost in a restart.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, RedisError, Value};
 
-use super::{ADMIN, LIMIT, LOOK, RedisServer, Reply, ServerError};
+use super::{ADMIN, RedisServer, Reply, ServerError};
+use crate::servers::parts::{LIMIT, until};
 
 /// To connect; a server that is not there refuses at once.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -18,7 +19,7 @@ impl RedisServer {
     /// # Errors
     /// What the server answers, or that it runs not or is paused.
     pub fn command(&self, words: &[&str]) -> Result<Reply, ServerError> {
-        self.answers()?;
+        self.state().answers()?;
         self.ask(words).map_err(|e| ServerError::Command {
             command: words.first().copied().unwrap_or_default().to_owned(),
             source: Box::new(e),
@@ -26,16 +27,7 @@ impl RedisServer {
     }
 
     pub(super) fn can_answer(&self) -> bool {
-        self.answers().is_ok()
-    }
-
-    fn answers(&self) -> Result<(), ServerError> {
-        let mut state = self.state();
-        state.running().ok_or(ServerError::NotRunning)?;
-        match state.paused {
-            true => Err(ServerError::Paused),
-            false => Ok(()),
-        }
+        self.state().answers().is_ok()
     }
 
     pub(super) fn ask(&self, words: &[&str]) -> Result<Reply, RedisError> {
@@ -61,7 +53,7 @@ impl RedisServer {
     /// # Errors
     /// If the server cannot write it.
     pub fn save(&self) -> Result<(), ServerError> {
-        self.until("save its data", || match self.command(&["SAVE"]) {
+        until("save its data", LIMIT, || match self.command(&["SAVE"]) {
             Ok(_) => Ok(true),
             // One for a replica, say; the next is ours.
             Err(e) if e.to_string().contains("in progress") => Ok(false),
@@ -114,7 +106,7 @@ impl RedisServer {
     /// If that takes longer than half a minute, or as of
     /// [`command`](Self::command).
     pub fn wait_until_linked(&self) -> Result<(), ServerError> {
-        self.until("become a replica in touch with its primary", || {
+        until("become a replica in touch with its primary", LIMIT, || {
             Ok(self.info("master_link_status")?.as_deref() == Some("up"))
         })
     }
@@ -125,7 +117,7 @@ impl RedisServer {
     /// # Errors
     /// As of [`wait_until_linked`](Self::wait_until_linked).
     pub fn wait_until_followed(&self, replicas: usize) -> Result<(), ServerError> {
-        self.until("be followed by its replicas", || {
+        until("be followed by its replicas", LIMIT, || {
             let reply = self.command(&["INFO", "replication"])?;
             let lines = reply.text().unwrap_or_default().lines();
             let online = lines
@@ -133,23 +125,5 @@ impl RedisServer {
                 .count();
             Ok(online == replicas)
         })
-    }
-
-    fn until(
-        &self,
-        what: &str,
-        mut done: impl FnMut() -> Result<bool, ServerError>,
-    ) -> Result<(), ServerError> {
-        let deadline = Instant::now() + LIMIT;
-        while !done()? {
-            if Instant::now() > deadline {
-                return Err(ServerError::TimedOut {
-                    what: what.to_owned(),
-                    limit: LIMIT,
-                });
-            }
-            std::thread::sleep(LOOK);
-        }
-        Ok(())
     }
 }

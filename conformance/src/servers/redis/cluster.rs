@@ -265,7 +265,7 @@ impl fmt::Display for ClusterUrl {
             None => "redis+cluster://",
         })?;
         if let Some((name, password)) = &self.login {
-            let encoded = super::url::encoded;
+            let encoded = crate::servers::parts::encoded;
             write!(f, "{}:{}@", encoded(name), encoded(password))?;
         }
         let seeds: Vec<_> = self.seeds.iter().map(SocketAddr::to_string).collect();

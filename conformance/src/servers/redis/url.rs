@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::servers::parts::encoded;
+
 /// The URL of a server; `to_string` gives the text.
 ///
 /// It starts as the address of the server's own port, and as a user who may do
@@ -130,20 +132,6 @@ impl fmt::Display for RedisUrl {
             }
         }
     }
-}
-
-/// Percent-encoded, but for what is always plain in a URL.
-pub(super) fn encoded(text: &str) -> String {
-    let mut url = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                url.push(char::from(byte));
-            }
-            _ => url.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    url
 }
 
 #[cfg(test)]
