@@ -1,0 +1,132 @@
+//! One connection of the store's own: opened, set up, and looked at for as long
+//! as it is waited for.
+
+use std::time::Duration;
+
+use lease_core::StoreError;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, SqlStr, raw_sql};
+use tokio::time::{Instant, timeout};
+
+use crate::errors::{self, Phase};
+use crate::sql;
+
+/// The longest patience with a server that is waited for, of somebody who does
+/// not wait for it any more.
+const SILENCE: Duration = Duration::from_millis(100);
+/// And this many of the connection's own round trips.
+const SILENT_ROUND_TRIPS: u32 = 4;
+
+/// How connections are opened.
+#[derive(Clone)]
+pub(crate) struct Origin {
+    pub(crate) connect: PgConnectOptions,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) response_timeout: Duration,
+    /// Commits need not be on the disk before they are answered.
+    pub(crate) asynchronous: bool,
+}
+
+impl Origin {
+    /// Opens a connection and sets its session up.
+    ///
+    /// # Cancel safety
+    /// Safe: the connection is closed again.
+    pub(crate) async fn open(&self) -> Result<Up, StoreError> {
+        let begun = Instant::now();
+        let opening = async {
+            let mut db = self.connect.connect().await?;
+            let asked = Instant::now();
+            raw_sql(AssertSqlSafe(self.set_up()))
+                .execute(&mut db)
+                .await?;
+            Ok((db, asked.elapsed()))
+        };
+        match timeout(self.connect_timeout, opening).await {
+            Ok(Ok((db, round_trip))) => Ok(Up { db, round_trip }),
+            Ok(Err(error)) => Err(errors::classify(
+                Phase::Unsent,
+                "cannot connect to Postgres",
+                error,
+            )),
+            Err(_) => Err(StoreError::unavailable(format!(
+                "cannot connect to Postgres: no answer within {:?}; check that the server runs and \
+                 can be reached from here",
+                begun.elapsed()
+            ))),
+        }
+    }
+
+    /// What a session begins with, in one message.
+    pub(crate) fn set_up(&self) -> String {
+        // The server gives up before we do, so that it says that nothing took
+        // effect.
+        let statement = self.response_timeout.mul_f64(0.8).as_millis().max(1);
+        let lock = self.response_timeout.mul_f64(0.5).as_millis().max(1);
+        // Stronger ways to commit than this one stay.
+        let commit = match self.asynchronous {
+            true => "SET synchronous_commit TO off",
+            false => {
+                "SELECT set_config('synchronous_commit', 'on', false) \
+                 WHERE current_setting('synchronous_commit') = 'off'"
+            }
+        };
+        format!(
+            "{} SET statement_timeout TO {statement}; SET lock_timeout TO {lock}; {commit}",
+            sql::SET_UP
+        )
+    }
+}
+
+/// A connection that stood when we last looked.
+#[derive(Debug)]
+pub(crate) struct Up {
+    pub(crate) db: PgConnection,
+    /// The longest of late.
+    round_trip: Duration,
+}
+
+impl Up {
+    /// Prepares statements; none as the error is silence.
+    pub(crate) async fn prepare(
+        &mut self,
+        statements: &[SqlStr],
+        limit: Duration,
+    ) -> Result<(), Option<sqlx::Error>> {
+        let preparing = async {
+            for statement in statements {
+                self.db.prepare(statement.clone()).await?;
+            }
+            Ok(())
+        };
+        match timeout(limit, preparing).await {
+            Ok(prepared) => prepared.map_err(Some),
+            Err(_) => Err(None),
+        }
+    }
+
+    /// An answer came to what was sent at `sent`.
+    pub(crate) fn answered(&mut self, sent: Instant) {
+        // What is long counts at once, and is forgotten slowly.
+        let known = self.round_trip;
+        self.round_trip = sent.elapsed().max(known - known / 8);
+    }
+
+    /// Reads the answer that nobody waits for any more, so that the connection
+    /// can be used again; gives it up when that takes longer than it should.
+    pub(crate) async fn drain(mut self, sent: Instant) -> Option<Self> {
+        let right = SILENCE.max(self.round_trip.saturating_mul(SILENT_ROUND_TRIPS));
+        let left = right.saturating_sub(sent.elapsed());
+        let drained = timeout(left, async {
+            loop {
+                match self.db.ping().await {
+                    Ok(()) => return true,
+                    // The answer was an error; the end of it is still to come.
+                    Err(error) if !errors::spoils(&error) => {}
+                    Err(_) => return false,
+                }
+            }
+        });
+        drained.await.unwrap_or(false).then_some(self)
+    }
+}

@@ -1,0 +1,174 @@
+//! What Postgres's failures mean for a lease.
+
+use std::io;
+
+use lease_core::{StoreError, StoreErrorKind};
+use sqlx::Error;
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
+
+/// How far a request had come when it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It was not sent, or changes nothing.
+    Unsent,
+    /// It may have been received.
+    Sent,
+}
+
+/// Puts a failure into the contract's words.
+pub(crate) fn classify(phase: Phase, doing: &str, error: Error) -> StoreError {
+    let (kind, advice) = match server(&error) {
+        // It may have come before the request or after its commit.
+        Some(said) if phase == Phase::Sent && ends_session(said) => (
+            StoreErrorKind::UnknownOutcome,
+            "the server ended the session; the request may have taken effect",
+        ),
+        Some(said) => by_code(said.code()),
+        None => by_driver(phase, &error),
+    };
+    let words = match server(&error) {
+        Some(said) => format!("{} ({})", said.message(), said.code()),
+        None => error.to_string(),
+    };
+    let words = words.trim_end_matches('.');
+    StoreError::with_source(kind, format!("{doing}: {words}; {advice}"), error)
+}
+
+/// What the server said, if it did.
+fn server(error: &Error) -> Option<&PgDatabaseError> {
+    error.as_database_error()?.try_downcast_ref()
+}
+
+fn ends_session(said: &PgDatabaseError) -> bool {
+    // A pooler in between says the latter of a server that it lost.
+    matches!(said.severity(), PgSeverity::Fatal | PgSeverity::Panic)
+        || said.code().starts_with("08")
+}
+
+/// Whether the connection is of no more use, and whatever was under way on it
+/// may have taken effect. An error that is not is the end of one statement,
+/// which was rolled back.
+pub(crate) fn spoils(error: &Error) -> bool {
+    server(error).is_none_or(ends_session)
+}
+
+/// Whether the statement was rolled back because of others' statements, and is
+/// to be asked again.
+pub(crate) fn raced(error: &Error) -> bool {
+    server(error).is_some_and(|said| {
+        // Serialization failure, deadlock, a lock that was not to be had in time.
+        !ends_session(said) && matches!(said.code(), "40001" | "40P01" | "55P03")
+    })
+}
+
+/// Whether the server takes no changes: it is, or has become, a standby.
+pub(crate) fn read_only(error: &Error) -> bool {
+    server(error).is_some_and(|said| said.code() == "25006")
+}
+
+/// Whether the tables are gone: somebody dropped them, or the server came back
+/// without them.
+pub(crate) fn tables_gone(error: &Error) -> bool {
+    server(error).is_some_and(|said| matches!(said.code(), "42P01" | "3F000"))
+}
+
+/// An error after which nothing has taken effect.
+fn by_code(code: &str) -> (StoreErrorKind, &'static str) {
+    use StoreErrorKind::{Refusing, Unavailable};
+    match code {
+        "53300" => (
+            Unavailable,
+            "the server takes no more connections; raise max_connections, close some, or give \
+             the store fewer",
+        ),
+        "57P03" => (
+            Unavailable,
+            "the server is starting up, shutting down or recovering; try again",
+        ),
+        "57014" | "55P03" => (
+            Unavailable,
+            "it took too long; look for long transactions, a busy disk, or a standby that does \
+             not confirm",
+        ),
+        "54000" => (
+            Unavailable,
+            "the queue of notifications is full; look for a listener in a long transaction",
+        ),
+        "25006" => (
+            Refusing,
+            "this server is a standby or read-only; name the primary in the URL",
+        ),
+        "28P01" | "28000" => (
+            Refusing,
+            "give a user and a password that the server knows, and see pg_hba.conf",
+        ),
+        "3D000" => (Refusing, "create the database, or name another in the URL"),
+        "42501" => (
+            Refusing,
+            "give the role the rights that the page of lease-postgres lists",
+        ),
+        "42P01" | "3F000" | "42703" => (
+            Refusing,
+            "the tables are missing or not the leases' own; let the store make them, or run what \
+             PostgresOptions::schema_sql gives",
+        ),
+        "53100" => (Refusing, "the server's disk is full; make room"),
+        _ => match code.get(..2).unwrap_or_default() {
+            "40" => (Unavailable, "try again"),
+            "08" | "57" => (Unavailable, "see whether the server runs, and its log"),
+            "53" => (Unavailable, "the server is short of something; see its log"),
+            "28" => (Refusing, "see pg_hba.conf and the role's settings"),
+            "22" | "23" => (
+                Refusing,
+                "something that is not the store's stands in a table of the store's and was left \
+                 as it is; repair or delete it",
+            ),
+            _ => (Refusing, "see the server's log"),
+        },
+    }
+}
+
+/// Whether TLS could not be agreed on. Its library says so by the kind of an
+/// error of input and output, too.
+fn is_tls(error: &Error) -> bool {
+    match error {
+        Error::Tls(_) => true,
+        Error::Io(error) => error.kind() == io::ErrorKind::InvalidData,
+        _ => false,
+    }
+}
+
+fn by_driver(phase: Phase, error: &Error) -> (StoreErrorKind, &'static str) {
+    use StoreErrorKind::{InvalidInput, Refusing, Unavailable, UnknownOutcome};
+    match (phase, error) {
+        (Phase::Sent, _) => (
+            UnknownOutcome,
+            "the connection failed before the answer came; the request may have taken effect",
+        ),
+        (Phase::Unsent, Error::Configuration(_)) => (InvalidInput, "check the URL and the options"),
+        (Phase::Unsent, error) if is_tls(error) => (
+            Refusing,
+            "TLS failed: see whether the server speaks TLS, name its authority by ?sslrootcert= in \
+             the URL if the system does not know it, and give ?sslcert= and ?sslkey= if the server \
+             asks for a certificate",
+        ),
+        (Phase::Unsent, Error::Io(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
+            (Refusing, "let this user use the socket")
+        }
+        (Phase::Unsent, Error::Protocol(_)) => {
+            (Unavailable, "check that this is a Postgres server")
+        }
+        (Phase::Unsent, _) => (
+            Unavailable,
+            "check that the server runs and can be reached from here",
+        ),
+    }
+}
+
+/// An answer that is none of the statements'.
+pub(crate) fn odd() -> StoreError {
+    StoreError::unknown_outcome(
+        "the server gave an answer that belongs to no statement of the store; see whether the \
+         tables are the store's own, and whether a proxy stands between",
+    )
+}

@@ -1,0 +1,200 @@
+//! One batch over one connection, and once more over another where the first was
+//! gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_core::StoreError;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{Postgres, SqlStr, query};
+use tokio::time::{Instant, timeout};
+
+use crate::errors::{self, Phase};
+use crate::held::Held;
+use crate::reply::Replies;
+use crate::request::{Request, statement};
+use crate::sql::Statements;
+
+/// Why a batch has no answers.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Nothing took effect, and the connection is as good as before.
+    Said(StoreError),
+    /// The tables are gone: nothing took effect.
+    NoTables(StoreError),
+    /// Others' statements were in the way: nothing took effect, ask again.
+    Raced(StoreError),
+    /// Anything may have taken effect, as the error says.
+    Gone(StoreError),
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Said(error)
+            | Failure::NoTables(error)
+            | Failure::Raced(error)
+            | Failure::Gone(error) => error,
+        }
+    }
+}
+
+/// Sends batches over the connections of one runtime.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    held: Arc<Held>,
+    /// Where there is no connection of its own to be had.
+    instead: Option<Arc<Held>>,
+    statements: Arc<Statements>,
+    retention_us: i64,
+    response_timeout: Duration,
+}
+
+impl Exchange {
+    pub(crate) fn new(
+        held: Arc<Held>,
+        statements: Arc<Statements>,
+        retention_us: i64,
+        response_timeout: Duration,
+    ) -> Self {
+        Self {
+            held,
+            instead: None,
+            statements,
+            retention_us,
+            response_timeout,
+        }
+    }
+
+    /// Uses connections of others when it cannot have one of its own: a server
+    /// that is full, say.
+    pub(crate) fn or_else(mut self, instead: &Arc<Held>) -> Self {
+        self.instead = Some(Arc::clone(instead));
+        self
+    }
+
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        &self.held
+    }
+
+    pub(crate) fn statements(&self) -> &Statements {
+        &self.statements
+    }
+
+    pub(crate) fn response_timeout(&self) -> Duration {
+        self.response_timeout
+    }
+
+    /// The answers to requests of one kind, no two of them for one key.
+    ///
+    /// A connection that turns out to be gone (the server was restarted, or
+    /// somebody closes idle ones) gets one more try over a new one, if none of
+    /// the requests minds to take effect twice.
+    ///
+    /// # Cancel safety
+    /// The batch may or may not take effect. The connection is used again once
+    /// it has answered, or given up.
+    pub(crate) async fn send(&self, requests: &[Request]) -> Result<Replies, Failure> {
+        let begun = Instant::now();
+        let ask = || statement(&self.statements, requests, self.retention_us);
+        let first = match self.rows(ask()).await {
+            Ok(rows) => return read(requests, &rows),
+            Err(Failure::Gone(error)) => error,
+            // The next connection makes them anew, or says why not.
+            Err(Failure::NoTables(_)) => {
+                let rows = self.rows(ask()).await?;
+                return read(requests, &rows);
+            }
+            Err(other) => return Err(other),
+        };
+        let repeatable = first.is_unknown_outcome() && requests.iter().all(Request::may_repeat);
+        // Who has waited for long already need not wait as long again.
+        if !repeatable || begun.elapsed() > self.response_timeout / 2 {
+            return Err(Failure::Gone(first));
+        }
+        match self.rows(ask()).await {
+            Ok(rows) => read(requests, &rows),
+            // The first one may have taken effect.
+            Err(Failure::Gone(error)) if error.is_unknown_outcome() => Err(Failure::Gone(error)),
+            Err(_) => Err(Failure::Gone(first)),
+        }
+    }
+
+    /// Tells those who wait that these keys became free: in a transaction of its
+    /// own, since a notification keeps others' commits waiting.
+    pub(crate) async fn notify(&self, keys: Vec<String>) -> Result<(), Failure> {
+        let sql: SqlStr = self.statements.notify.clone();
+        self.rows(query(sql).bind(keys)).await.map(drop)
+    }
+
+    /// Forgets tombstones whose time is over.
+    pub(crate) async fn purge(&self) -> Result<(), Failure> {
+        self.rows(query(self.statements.purge.clone()))
+            .await
+            .map(drop)
+    }
+
+    /// The whole answer to one statement.
+    pub(crate) async fn rows(
+        &self,
+        statement: Query<'_, Postgres, PgArguments>,
+    ) -> Result<Vec<PgRow>, Failure> {
+        let mut taken = match (self.held.take().await, &self.instead) {
+            (Ok(taken), _) => taken,
+            (Err(_), Some(instead)) => instead.take().await.map_err(Failure::Gone)?,
+            (Err(error), None) => return Err(Failure::Gone(error)),
+        };
+        // Of the others there.
+        let held = Arc::clone(taken.held());
+        let Some(up) = taken.ask() else {
+            return Err(Failure::Said(errors::odd()));
+        };
+        // To the end of the answer: only that says that it was committed.
+        let answer = timeout(self.response_timeout, statement.fetch_all(&mut up.db)).await;
+        match answer {
+            Ok(Ok(rows)) => {
+                taken.answered();
+                Ok(rows)
+            }
+            Ok(Err(error)) if errors::spoils(&error) => {
+                taken.failed();
+                // Most likely the others lead to nowhere, too.
+                held.forget_idle();
+                Err(Failure::Gone(errors::classify(Phase::Sent, DOING, error)))
+            }
+            Ok(Err(error)) => {
+                let failure = match &error {
+                    error if errors::raced(error) => Failure::Raced,
+                    error if errors::tables_gone(error) => Failure::NoTables,
+                    _ => Failure::Said,
+                };
+                if errors::tables_gone(&error) {
+                    taken.failed();
+                    held.tables_are_gone();
+                } else if errors::read_only(&error) {
+                    // The address may lead to another server by now.
+                    taken.failed();
+                    held.forget_idle();
+                } else {
+                    taken.answered();
+                }
+                Err(failure(errors::classify(Phase::Sent, DOING, error)))
+            }
+            Err(_) => {
+                taken.failed();
+                Err(Failure::Gone(StoreError::unknown_outcome(format!(
+                    "the server was silent for {:?}, so the connection was given up; see whether it \
+                     runs, and raise response_timeout if it is only slow",
+                    self.response_timeout
+                ))))
+            }
+        }
+    }
+}
+
+const DOING: &str = "asking Postgres";
+
+fn read(requests: &[Request], rows: &[PgRow]) -> Result<Replies, Failure> {
+    Replies::read(requests, rows).map_err(Failure::Gone)
+}

@@ -1,0 +1,113 @@
+//! Leases on Postgres: fenced by hybrid logical clocks, one statement for each
+//! operation.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use lease_core::{AcquireOutcome, AcquireRequest, Key, Label, LeaseBackend, Owner, TokenRule, Ttl};
+//! use lease_postgres::PostgresOptions;
+//!
+//! # async fn f() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = PostgresOptions::from_url("postgres://app@127.0.0.1/app")?.open().await?;
+//! let outcome = store
+//!     .acquire(&AcquireRequest {
+//!         key: Key::new("nightly-report")?,
+//!         owner: Owner::random()?,
+//!         ttl: Ttl::new(Duration::from_secs(30))?,
+//!         label: Label::new("report on host-7")?,
+//!         rule: TokenRule::NEXT,
+//!     })
+//!     .await?;
+//! assert!(matches!(outcome, AcquireOutcome::Granted(_)));
+//! # Ok(()) }
+//! ```
+//!
+//! For a primary of Postgres from version 12 on (tested with 15), reached
+//! directly: a pooler that gives each transaction another session is not
+//! supported yet.
+//!
+//! # What it promises, failure by failure
+//! Where exclusion is lost, the former holder learns of it at its next renewal
+//! at the latest; until then two may believe, and only the token protects.
+//!
+//! | what happens | exclusion | tokens |
+//! | --- | --- | --- |
+//! | a client is killed, holder or not | kept; its keys are free when their TTL is over | keep rising |
+//! | the server restarts, crashes or loses its power | kept: a grant is on the disk before it is answered, if the disk does what it is told. A release may be undone; its key is free when the TTL is over | keep rising |
+//! | the same with [`PostgresOptions::asynchronous_commit`], or with `fsync` off | **lost** for grants and renewals of the last moments | keep rising, if the clock did not step back behind what was lost |
+//! | the tables are dropped, or an older backup comes back | **lost** for what was held | likewise; a mark that a fence or `Exactly` had set ahead of the clock is lost |
+//! | a standby takes over | **lost** for what had not reached it | likewise, if its clock is not behind what was lost |
+//! | the server's clock steps forward by more than the holder's drift allowance | **lost**: grants end early, and after a step beyond [`PostgresOptions::tombstone_retention`] tombstones do | keep rising |
+//! | the clock steps back | kept; grants last longer by the step | keep rising |
+//! | the server stands still | kept: nobody is granted anything meanwhile. A request without an answer for [`PostgresOptions::response_timeout`] is `UnknownOutcome` | keep rising |
+//! | a connection is lost, or its session is ended | kept; what was under way is asked once more over another one where that can do no harm, else it is `UnknownOutcome`; connections are opened after a pause of at most a second | keep rising |
+//! | the application has used up its own pool | kept: no connection of it is used | keep rising |
+//! | the server takes no more connections | kept; `Unavailable` where a new one is needed | keep rising |
+//! | somebody's transaction keeps a key's row locked | kept; what would change that key is `Unavailable` after the response timeout. Other keys notice nothing | keep rising |
+//! | serialization failures, deadlocks | none is seen: the statement is asked again | keep rising |
+//! | the server is a standby or read-only, its disk is full | kept; every change is `Refusing` and did nothing, renewals too, so that leases end at their deadlines | keep rising |
+//!
+//! # Options
+//! See [`PostgresOptions`]; as a URL, [`PostgresOptions::from_url`]; like a pool
+//! of your own, [`PostgresOptions::from_pool`].
+//!
+//! # Tables and permissions
+//! The store makes its schema and tables if they are missing, however many
+//! programs start at once. [`PostgresOptions::schema_sql`] gives the same as SQL
+//! for somebody else to run, and [`PostgresOptions::grants_sql`] the rights that a
+//! role needs then: `USAGE` of the schema; `SELECT` of the table with the version;
+//! `SELECT`, `INSERT` and `UPDATE` of the keys and the gate; and `DELETE` too of
+//! the tombstones. The database's encoding must be UTF8.
+//!
+//! # Fenced writes
+//! [`PostgresStore`] itself is a [`Gate`] for resources that are elsewhere.
+//!
+//! # How it works inside
+//! * **A key is a row**, found by its bytes: the mark, the last grant and where
+//!   it stands, a version. It is never deleted, so that its tokens never start
+//!   again. A renewal touches no index.
+//! * **A tombstone** says that an owner was abandoned or revoked. Old ones are
+//!   deleted along the way.
+//! * **One statement** over arrays is one operation for one or many keys, each
+//!   with an outcome of its own. It looks at a snapshot and answers from there
+//!   what changes nothing. What it changes it locks first, without waiting, and
+//!   reads the clock after that.
+//! * **A locked row** is skipped and asked for again, so that no other key, and no
+//!   connection, waits with it.
+//! * **Batches.** A lone request goes out at once. While as many statements are
+//!   under way as there are connections, others gather, and one statement takes
+//!   all of a kind, up to 256. A statement that fails is asked again for each of
+//!   them. Renewals of many leases are one pass over the rows of 1,000; those that
+//!   find no live grant, or a locked row, ask again for the reason.
+//! * **Connections** are the store's own, opened as needed and then held, for each
+//!   tokio runtime: up to [`PostgresOptions::connections`], two for renewals
+//!   alone, one for wake-ups while somebody waits.
+//! * **A release** is not flushed to the disk before it is answered.
+//! * **Wake-ups.** Waiters `LISTEN`, and write into the key's row until when they
+//!   wait. A release, an abandoned grant and a fence that frees its key notify
+//!   only then. An expiry notifies nobody: the core knows when it will be.
+//! * **Listing** goes page by page in the order of the keys' bytes.
+//!
+//! [`Gate`]: lease_core::Gate
+#![forbid(unsafe_code)]
+
+mod connection;
+mod diagnose;
+mod errors;
+mod exchange;
+mod held;
+mod lane;
+mod list;
+mod names;
+mod options;
+mod renewals;
+mod reply;
+mod request;
+mod schema;
+mod sql;
+mod store;
+mod url;
+mod wake;
+
+pub use options::PostgresOptions;
+pub use sqlx;
+pub use store::PostgresStore;

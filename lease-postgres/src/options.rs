@@ -1,0 +1,341 @@
+//! How a store is opened.
+
+use std::fmt;
+use std::time::Duration;
+
+use lease_core::{
+    CrashRelease, Exclusion, ExpiryJudge, Guarantees, InvalidInput, StoreError, StoreErrorKind,
+    Survives, TOMBSTONE_RETENTION, WaiterOrder, WakeUps,
+};
+use sqlx::ConnectOptions as _;
+use sqlx::postgres::{PgConnectOptions, PgPool};
+
+use crate::connection::Origin;
+use crate::names::Names;
+use crate::schema;
+use crate::store::PostgresStore;
+
+/// Nobody waits longer than a hundred years.
+const FOR_EVER: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
+const MOST_CONNECTIONS: usize = 64;
+
+/// Options of a store on Postgres.
+///
+/// ```
+/// # fn f() -> Result<(), lease_core::InvalidInput> {
+/// use std::time::Duration;
+/// let options = lease_postgres::PostgresOptions::from_url("postgres://app@db.example/app")?
+///     .schema("coordination")?
+///     .response_timeout(Duration::from_secs(2));
+/// println!("{}", options.schema_sql());
+/// # Ok(()) }
+/// # f().unwrap();
+/// ```
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct PostgresOptions {
+    pub(crate) connect: PgConnectOptions,
+    pub(crate) names: Names,
+    pub(crate) migrate: bool,
+    pub(crate) connections: usize,
+    pub(crate) asynchronous_commit: bool,
+    pub(crate) tombstone_retention: Duration,
+    pub(crate) response_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+}
+
+impl PostgresOptions {
+    /// Reads a URL: `postgres://[user[:password]@][host][:port][/database]`, or
+    /// `postgresql://…`, which means the same. A socket's folder is written
+    /// `?host=/var/run/postgresql`.
+    ///
+    /// It takes the driver's own options `host`, `port`, `dbname`, `user`,
+    /// `password`, `application_name`, `options` (settings of the session, such as
+    /// `-c%20timezone=UTC`), `sslmode` (`disable`, `allow`, `prefer`,
+    /// which is the default, `require`, `verify-ca`, `verify-full`),
+    /// `sslrootcert`, `sslcert` and `sslkey`, and ours: `schema`, `table_prefix`,
+    /// `migrate` (`true` or `false`), `connections`, `asynchronous_commit`
+    /// (`true` or `false`), `tombstone_retention_ms`, `response_timeout_ms` and
+    /// `connect_timeout_ms`; see the methods of the same names. Characters with a
+    /// meaning in URLs are written as `%40` and the like, in passwords too.
+    ///
+    /// What the URL does not say comes from the environment (`PGHOST`, `PGUSER`,
+    /// `PGPASSWORD` …) and from `.pgpass`, as with every Postgres client.
+    ///
+    /// Connects to nothing.
+    ///
+    /// # Errors
+    /// [`InvalidInput::Url`] for any other form, and an option that is unknown,
+    /// malformed or given twice. It never repeats the password or the value of an
+    /// option.
+    pub fn from_url(url: &str) -> Result<Self, InvalidInput> {
+        crate::url::parse(url)
+    }
+
+    /// Connects as these options say. The store opens connections of its own with
+    /// them.
+    #[must_use]
+    pub fn from_options(connect: PgConnectOptions) -> Self {
+        // A pooler in between would refuse the setting, which is of no use here.
+        let connect = connect.extra_float_digits(None);
+        let connect = match connect.get_application_name() {
+            None => connect.application_name("leases"),
+            Some(_) => connect,
+        };
+        Self {
+            connect: connect.disable_statement_logging(),
+            names: Names::default(),
+            migrate: true,
+            connections: 4,
+            asynchronous_commit: false,
+            tombstone_retention: TOMBSTONE_RETENTION,
+            response_timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(5),
+        }
+    }
+
+    /// Connects as `pool` does, to the same database as the same role. Nothing is
+    /// borrowed from the pool: an application that has exhausted it loses no
+    /// lease.
+    #[must_use]
+    pub fn from_pool(pool: &PgPool) -> Self {
+        Self::from_options(pool.connect_options().as_ref().clone())
+    }
+
+    /// The schema of the store's tables, as it is written: no upper or lower
+    /// case is changed. Clients exclude each other only in the same schema, with
+    /// the same [`table_prefix`](Self::table_prefix).
+    ///
+    /// Defaults to `public`. The role's `search_path` does not matter.
+    ///
+    /// # Errors
+    /// [`InvalidInput::Url`] unless it has 1 to 63 bytes and no control
+    /// characters.
+    pub fn schema(mut self, schema: &str) -> Result<Self, InvalidInput> {
+        self.names = self.names.with_schema(schema)?;
+        Ok(self)
+    }
+
+    /// What the names of the store's tables start with, as it is written.
+    ///
+    /// Defaults to `lease_`.
+    ///
+    /// # Errors
+    /// [`InvalidInput::Url`] unless it has at most 47 bytes and no control
+    /// characters.
+    pub fn table_prefix(mut self, prefix: &str) -> Result<Self, InvalidInput> {
+        self.names = self.names.with_prefix(prefix)?;
+        Ok(self)
+    }
+
+    /// Whether to make the schema and the tables if they are missing. Any number
+    /// of programs may start at once on an empty database. Without it, somebody
+    /// runs [`schema_sql`](Self::schema_sql) before.
+    ///
+    /// Defaults to `true`.
+    #[must_use]
+    pub fn migrate(mut self, migrate: bool) -> Self {
+        self.migrate = migrate;
+        self
+    }
+
+    /// How many connections may be open at most, in each tokio runtime, beside
+    /// two for renewals and one for wake-ups while somebody waits. They are
+    /// opened as needed: a program with few requests has one. More are of use
+    /// where the server is far away; requests of many tasks share statements
+    /// anyway.
+    ///
+    /// Defaults to 4; 1 to 64.
+    #[must_use]
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Answers grants, renewals and fences before they are on the server's disk.
+    /// Much faster, and a crash of the server loses the last of them (up to
+    /// three times `wal_writer_delay`, 600 ms): exclusion survives no restart
+    /// then, as [`guarantees`](Self::guarantees) says.
+    ///
+    /// Without it, sessions of the store commit with `synchronous_commit` `on` at
+    /// least, whatever the role's default is.
+    ///
+    /// Defaults to `false`.
+    #[must_use]
+    pub fn asynchronous_commit(mut self, asynchronous: bool) -> Self {
+        self.asynchronous_commit = asynchronous;
+        self
+    }
+
+    /// How long an abandoned or revoked owner is remembered: longer than any
+    /// of its requests can still be under way.
+    ///
+    /// Defaults to [`TOMBSTONE_RETENTION`], 10 minutes.
+    #[must_use]
+    pub fn tombstone_retention(mut self, retention: Duration) -> Self {
+        self.tombstone_retention = retention;
+        self
+    }
+
+    /// How long the server may be silent while a request is under way. After
+    /// that the connection is given up; what was under way has an unknown
+    /// outcome. The server gives a statement up sooner, so that its outcome is
+    /// known; and a request whose row somebody else keeps locked is `Unavailable`
+    /// after this time.
+    ///
+    /// Defaults to 5 s; at least 1 ms.
+    #[must_use]
+    pub fn response_timeout(mut self, limit: Duration) -> Self {
+        self.response_timeout = limit;
+        self
+    }
+
+    /// How long opening a connection may take, name lookup, TLS and login
+    /// included.
+    ///
+    /// Defaults to 5 s; at least 1 ms.
+    #[must_use]
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// The SQL that makes the store's schema and tables, for somebody who may; a
+    /// second run changes nothing.
+    #[must_use]
+    pub fn schema_sql(&self) -> String {
+        schema::script(&self.names)
+    }
+
+    /// The SQL that gives `role` the rights to use the tables, and no more; it
+    /// then needs [`migrate`](Self::migrate) no longer.
+    #[must_use]
+    pub fn grants_sql(&self, role: &str) -> String {
+        schema::grants(&self.names, role)
+    }
+
+    /// What a store with these options promises. Opens nothing.
+    #[must_use]
+    pub fn guarantees(&self) -> Guarantees {
+        let exclusion = match self.asynchronous_commit {
+            true => Survives::NOTHING,
+            false => Survives::NOTHING.restart(),
+        };
+        // Tokens are never below the server's clock.
+        let tokens = Survives::NOTHING.restart().data_loss();
+        Guarantees::new("postgres")
+            .exclusion(Exclusion::SinglePrimary, exclusion)
+            .tokens_survive(tokens)
+            .expiry(ExpiryJudge::StoreClock)
+            .wake_ups(WakeUps::Push)
+            .waiter_order(WaiterOrder::None)
+            .crash_release(CrashRelease::Ttl)
+            .listing(true)
+    }
+
+    /// Opens the store: connects to the server and sees to the tables.
+    ///
+    /// # Errors
+    /// `Unavailable` when the server cannot be reached or takes no more
+    /// connections, `Refusing` when it refuses the user or the tables are missing
+    /// or somebody else's, `InvalidInput` for an option out of its range.
+    ///
+    /// # Cancel safety
+    /// Safe: the connection is closed again; the tables may have been made.
+    pub async fn open(self) -> Result<PostgresStore, StoreError> {
+        let store = self.open_lazily()?;
+        store.connect().await?;
+        Ok(store)
+    }
+
+    /// Opens the store without connecting: for a program that must start while
+    /// the server may be away. The tables are seen to at the first connection.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an option out of its range.
+    pub fn open_lazily(self) -> Result<PostgresStore, StoreError> {
+        Ok(PostgresStore::new(self.checked()?))
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        Origin {
+            connect: self.connect.clone(),
+            connect_timeout: self.connect_timeout,
+            response_timeout: self.response_timeout,
+            asynchronous: self.asynchronous_commit,
+        }
+    }
+
+    pub(crate) fn retention_us(&self) -> i64 {
+        i64::try_from(self.tombstone_retention.as_micros()).unwrap_or(i64::MAX)
+    }
+
+    /// What the rest of the crate may rely on: durations above zero and no
+    /// longer than a hundred years, a number of connections that can be held.
+    fn checked(mut self) -> Result<Self, StoreError> {
+        self.response_timeout = positive("response_timeout", self.response_timeout)?;
+        self.connect_timeout = positive("connect_timeout", self.connect_timeout)?;
+        self.tombstone_retention = positive("tombstone_retention", self.tombstone_retention)?;
+        if self.tombstone_retention < self.response_timeout {
+            return Err(invalid(format!(
+                "a tombstone_retention of {:?} is shorter than the response_timeout of {:?}, for \
+                 which a request can be under way; make it longer",
+                self.tombstone_retention, self.response_timeout
+            )));
+        }
+        if !(1..=MOST_CONNECTIONS).contains(&self.connections) {
+            return Err(invalid(format!(
+                "{} connections are outside 1 to {MOST_CONNECTIONS}",
+                self.connections
+            )));
+        }
+        Ok(self)
+    }
+}
+
+fn invalid(words: String) -> StoreError {
+    StoreError::new(StoreErrorKind::InvalidInput, words)
+}
+
+fn positive(option: &'static str, time: Duration) -> Result<Duration, StoreError> {
+    if time < Duration::from_millis(1) {
+        return Err(InvalidInput::ZeroDuration { option }.into());
+    }
+    // Longer is for ever, and would overflow the clock.
+    Ok(time.min(FOR_EVER))
+}
+
+/// Says where the server is, and nothing of who logs in and how.
+impl fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            connect,
+            names,
+            migrate,
+            connections,
+            asynchronous_commit,
+            tombstone_retention,
+            response_timeout,
+            connect_timeout,
+        } = self;
+        let mut shown = f.debug_struct("PostgresOptions");
+        match connect.get_socket() {
+            Some(folder) => shown.field("socket", folder),
+            None => shown.field("host", &connect.get_host()),
+        };
+        shown
+            .field("port", &connect.get_port())
+            .field("database", &connect.get_database())
+            .field("names", names)
+            .field("migrate", migrate)
+            .field("connections", connections)
+            .field("asynchronous_commit", asynchronous_commit)
+            .field("tombstone_retention", tombstone_retention)
+            .field("response_timeout", response_timeout)
+            .field("connect_timeout", connect_timeout)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

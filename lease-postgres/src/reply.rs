@@ -1,0 +1,248 @@
+//! What a statement answers, checked on the way in: the tables may hold what
+//! this store did not write.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use lease_core::{
+    AcquireOutcome, Granted, Holder, Key, KeyState, Label, LostCause, RefusedReason,
+    ReleaseOutcome, RenewOutcome, StaleToken, StoreError, TakenOver, Token,
+};
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+
+use crate::errors::{self, Phase, odd};
+use crate::request::{Kind, Request};
+
+/// The answer to one operation.
+#[derive(Clone, Debug)]
+pub(crate) enum Reply {
+    Acquired(AcquireOutcome),
+    Renewed(RenewOutcome),
+    Released(ReleaseOutcome),
+    Abandoned,
+    Fenced(Token),
+    State(KeyState),
+    Admitted(Result<(), StaleToken>),
+}
+
+/// The answers to a batch, in its order.
+#[derive(Debug)]
+pub(crate) struct Replies {
+    /// None for a request that found its row locked or changed: it had no
+    /// effect and is to be asked again.
+    pub(crate) answers: Vec<Option<Result<Reply, StoreError>>>,
+    /// Keys that became free and that somebody waits for.
+    pub(crate) freed: Vec<String>,
+}
+
+impl Replies {
+    pub(crate) fn read(requests: &[Request], rows: &[PgRow]) -> Result<Self, StoreError> {
+        let kind = requests.first().map(Request::kind).ok_or_else(odd)?;
+        let mut replies = Self {
+            answers: requests.iter().map(|_| None).collect(),
+            freed: Vec::new(),
+        };
+        let mut places = None;
+        for row in rows {
+            let place = match get::<Option<i64>>(row, "n")? {
+                Some(n) => usize::try_from(n - 1).map_err(|_| odd())?,
+                // A new row of the table, which knows no more than its key.
+                None => {
+                    let places = places.get_or_insert_with(|| by_key(requests));
+                    *places.get(get::<&str>(row, "key")?).ok_or_else(odd)?
+                }
+            };
+            let request = requests.get(place).ok_or_else(odd)?;
+            let answer = replies.answers.get_mut(place).ok_or_else(odd)?;
+            *answer = Some(reply(kind, request, row));
+            if matches!(kind, Kind::Abandon | Kind::Fence) && get::<bool>(row, "awaited")? {
+                replies.freed.push(request.key.to_string());
+            }
+        }
+        Ok(replies)
+    }
+}
+
+fn by_key(requests: &[Request]) -> HashMap<&str, usize> {
+    let keys = requests.iter().map(|request| request.key.as_str());
+    keys.zip(0..).collect()
+}
+
+fn reply(kind: Kind, request: &Request, row: &PgRow) -> Result<Reply, StoreError> {
+    let code: i32 = get(row, "code")?;
+    Ok(match kind {
+        Kind::Acquire => Reply::Acquired(acquired(code, row)?),
+        Kind::Renew | Kind::Prolong => Reply::Renewed(renewed(code)?),
+        Kind::Release => Reply::Released(match code {
+            1 => ReleaseOutcome::Released,
+            0 => ReleaseOutcome::NotHeld,
+            _ => return Err(odd()),
+        }),
+        Kind::Abandon => Reply::Abandoned,
+        Kind::Fence => Reply::Fenced(token(get(row, "mark")?)?),
+        Kind::Inspect => Reply::State(state(request.key.clone(), row)?),
+        Kind::Admit => Reply::Admitted(match (code, request.presented()) {
+            (1, _) => Ok(()),
+            (0, Some(presented)) => Err(StaleToken {
+                resource: request.key.clone(),
+                presented,
+                admitted: token(get(row, "token")?)?,
+            }),
+            _ => return Err(odd()),
+        }),
+    })
+}
+
+fn acquired(code: i32, row: &PgRow) -> Result<AcquireOutcome, StoreError> {
+    Ok(match code {
+        0 => AcquireOutcome::Held(holder(row)?),
+        1 => AcquireOutcome::Granted(Granted {
+            token: token(get(row, "token")?)?,
+            taken_over: match get::<Option<i64>>(row, "over")? {
+                Some(former) => Some(TakenOver {
+                    label: label(row)?,
+                    token: token(former)?,
+                }),
+                None => None,
+            },
+        }),
+        2 => AcquireOutcome::Refused(RefusedReason::BelowMark {
+            high_water: token(get(row, "mark")?)?,
+        }),
+        3 => AcquireOutcome::Refused(RefusedReason::Abandoned),
+        4 => AcquireOutcome::Refused(RefusedReason::Revoked),
+        6 => AcquireOutcome::Refused(RefusedReason::TokensExhausted),
+        _ => return Err(odd()),
+    })
+}
+
+fn renewed(code: i32) -> Result<RenewOutcome, StoreError> {
+    Ok(match code {
+        1 => RenewOutcome::Renewed,
+        2 => RenewOutcome::Lost(LostCause::Expired),
+        3 => RenewOutcome::Lost(LostCause::TakenOver),
+        4 => RenewOutcome::Lost(LostCause::Released),
+        5 => RenewOutcome::Lost(LostCause::Revoked),
+        6 => RenewOutcome::Lost(LostCause::Unknown),
+        _ => return Err(odd()),
+    })
+}
+
+/// A key's state, from a row that has the table's columns or none of them.
+pub(crate) fn state(key: Key, row: &PgRow) -> Result<KeyState, StoreError> {
+    let mut state = KeyState {
+        key,
+        high_water: None,
+        holder: None,
+        blocked_for: None,
+    };
+    match get::<Option<i64>>(row, "mark")? {
+        // Nobody was granted it yet; somebody waits, or has given up.
+        None | Some(0) => return Ok(state),
+        Some(mark) => state.high_water = Some(token(mark)?),
+    }
+    let standing: Option<i16> = get(row, "standing")?;
+    if let Some(standing) = standing
+        && get::<i64>(row, "remaining")? >= 0
+    {
+        match standing {
+            0 => state.holder = Some(holder(row)?),
+            1 => {}
+            _ => state.blocked_for = Some(micros(row, "remaining")?),
+        }
+    }
+    Ok(state)
+}
+
+fn holder(row: &PgRow) -> Result<Holder, StoreError> {
+    Ok(Holder {
+        label: label(row)?,
+        token: token(get(row, "token")?)?,
+        age: micros(row, "age")?,
+        remaining: micros(row, "remaining")?,
+    })
+}
+
+fn label(row: &PgRow) -> Result<Label, StoreError> {
+    Label::new(get::<&str>(row, "label")?).map_err(|error| foreign(&error.to_string()))
+}
+
+/// What the clock stepped back over is no time.
+fn micros(row: &PgRow, column: &str) -> Result<Duration, StoreError> {
+    let us: i64 = get(row, column)?;
+    Ok(Duration::from_micros(u64::try_from(us).unwrap_or(0)))
+}
+
+fn token(number: i64) -> Result<Token, StoreError> {
+    u64::try_from(number)
+        .ok()
+        .and_then(|number| Token::new(number).ok())
+        .ok_or_else(|| foreign(&format!("{number} is no fencing token")))
+}
+
+fn foreign(what: &str) -> StoreError {
+    StoreError::refusing(format!(
+        "a row of the leases' tables holds what this store does not write: {what}; it was left as \
+         it is, repair or delete it"
+    ))
+}
+
+fn get<'r, T>(row: &'r PgRow, column: &str) -> Result<T, StoreError>
+where
+    T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+{
+    row.try_get(column)
+        .map_err(|error| errors::classify(Phase::Sent, "reading an answer", error))
+}
+
+impl Reply {
+    pub(crate) fn acquired(self) -> Result<AcquireOutcome, StoreError> {
+        match self {
+            Self::Acquired(outcome) => Ok(outcome),
+            _ => Err(odd()),
+        }
+    }
+
+    pub(crate) fn renewed(self) -> Result<RenewOutcome, StoreError> {
+        match self {
+            Self::Renewed(outcome) => Ok(outcome),
+            _ => Err(odd()),
+        }
+    }
+
+    pub(crate) fn released(self) -> Result<ReleaseOutcome, StoreError> {
+        match self {
+            Self::Released(outcome) => Ok(outcome),
+            _ => Err(odd()),
+        }
+    }
+
+    pub(crate) fn abandoned(self) -> Result<(), StoreError> {
+        match self {
+            Self::Abandoned => Ok(()),
+            _ => Err(odd()),
+        }
+    }
+
+    pub(crate) fn fenced(self) -> Result<Token, StoreError> {
+        match self {
+            Self::Fenced(mark) => Ok(mark),
+            _ => Err(odd()),
+        }
+    }
+
+    pub(crate) fn state(self) -> Result<KeyState, StoreError> {
+        match self {
+            Self::State(state) => Ok(state),
+            _ => Err(odd()),
+        }
+    }
+
+    pub(crate) fn admitted(self) -> Result<Result<(), StaleToken>, StoreError> {
+        match self {
+            Self::Admitted(outcome) => Ok(outcome),
+            _ => Err(odd()),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The tables: made if they are missing, refused if they are not ours.
+
+use std::time::Duration;
+
+use lease_core::StoreError;
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Row as _, query, raw_sql};
+use tokio::time::timeout;
+
+use crate::errors::{self, Phase};
+use crate::names::{Names, quoted};
+use crate::sql::filled;
+
+/// Of the tables' layout.
+const VERSION: i32 = 1;
+/// The oldest version that programs may have to work with these tables.
+const COMPATIBLE: i32 = 1;
+
+const TABLES: &str = include_str!("sql/schema.sql");
+
+/// Our tables, and the columns that this version knows.
+const COLUMNS: [(&str, &[&str]); 4] = [
+    ("schema", &["only", "version", "compatible"]),
+    (
+        "keys",
+        &[
+            "key",
+            "mark",
+            "version",
+            "awaited_us",
+            "owner",
+            "token",
+            "label",
+            "granted_us",
+            "expires_us",
+            "standing",
+        ],
+    ),
+    ("tombstones", &["key", "owner", "reason", "until_us"]),
+    ("gate", &["resource", "token"]),
+];
+
+/// For all of it: many programs that start at once wait for each other.
+const TIME: Duration = Duration::from_secs(60);
+
+/// The tables of one store.
+#[derive(Debug)]
+pub(crate) struct Schema {
+    names: Names,
+    /// Make what is missing.
+    migrate: bool,
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Complete,
+    Missing,
+}
+
+impl Schema {
+    pub(crate) fn new(names: Names, migrate: bool) -> Self {
+        Self { names, migrate }
+    }
+
+    /// Sees to it that the tables are there.
+    ///
+    /// # Cancel safety
+    /// Safe: they are made in one transaction.
+    pub(crate) async fn ensure(&self, db: &mut PgConnection) -> Result<(), StoreError> {
+        let ensured = timeout(TIME, async {
+            match self.check(db).await? {
+                Found::Complete => Ok(()),
+                Found::Missing if self.migrate => self.make(db).await,
+                Found::Missing => Err(StoreError::refusing(format!(
+                    "the tables of leases are not in the schema {:?}, and the store was told not to \
+                     make them; run what PostgresOptions::schema_sql gives",
+                    self.names.schema()
+                ))),
+            }
+        });
+        ensured.await.unwrap_or_else(|_| {
+            Err(StoreError::unavailable(format!(
+                "looking at the tables: no answer within {TIME:?}; see who holds locks on them"
+            )))
+        })
+    }
+
+    /// Changes nothing.
+    async fn check(&self, db: &mut PgConnection) -> Result<Found, StoreError> {
+        let failed = |error| errors::classify(Phase::Unsent, "looking at the tables", error);
+        let encoding: String = sqlx::query_scalar("SELECT current_setting('server_encoding')")
+            .fetch_one(&mut *db)
+            .await
+            .map_err(failed)?;
+        if encoding != "UTF8" {
+            // Not every key could be kept.
+            return Err(StoreError::refusing(format!(
+                "the database's encoding is {encoding}, not UTF8; create one with ENCODING 'UTF8'"
+            )));
+        }
+        let names: Vec<String> = COLUMNS
+            .iter()
+            .map(|(table, _)| self.names.bare(table))
+            .collect();
+        let found = query(
+            "SELECT c.relname::text AS name, c.relkind::text AS kind, \
+                array(SELECT a.attname::text FROM pg_attribute AS a \
+                    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS columns \
+             FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace \
+             WHERE s.nspname = $1 AND c.relname = ANY ($2::text[])",
+        )
+        .bind(self.names.schema())
+        .bind(&names)
+        .fetch_all(&mut *db)
+        .await
+        .map_err(failed)?;
+        let mut there = 0;
+        for ((_, columns), name) in COLUMNS.iter().zip(&names) {
+            for row in &found {
+                let read = |error| errors::classify(Phase::Unsent, "looking at the tables", error);
+                if row.try_get::<String, _>("name").map_err(read)? != *name {
+                    continue;
+                }
+                let kind: String = row.try_get("kind").map_err(read)?;
+                let has: Vec<String> = row.try_get("columns").map_err(read)?;
+                let ours = columns.iter().all(|column| has.iter().any(|h| h == column));
+                if !matches!(kind.as_str(), "r" | "p") || !ours {
+                    return Err(StoreError::refusing(format!(
+                        "{name:?} in the schema {:?} is not the leases' own; nothing was changed, \
+                         choose another schema or table prefix",
+                        self.names.schema()
+                    )));
+                }
+                there += 1;
+            }
+        }
+        if there < COLUMNS.len() {
+            return Ok(Found::Missing);
+        }
+        let versions = AssertSqlSafe(format!(
+            "SELECT version, compatible FROM {}",
+            self.names.full("schema")
+        ));
+        let row: Option<(i32, i32)> = sqlx::query_as(versions)
+            .fetch_optional(db)
+            .await
+            .map_err(failed)?;
+        match row {
+            None => Ok(Found::Missing),
+            Some((_, compatible)) if compatible <= VERSION => Ok(Found::Complete),
+            Some((version, compatible)) => Err(StoreError::refusing(format!(
+                "the tables have version {version}, for programs from version {compatible} on, and \
+                 this program knows version {VERSION}; upgrade the program"
+            ))),
+        }
+    }
+
+    /// Makes what is missing, in one transaction and in turn with others.
+    async fn make(&self, db: &mut PgConnection) -> Result<(), StoreError> {
+        let failed = |error| errors::classify(Phase::Unsent, "making the tables", error);
+        let time = TIME.as_millis();
+        let lock = self.names.number().cast_signed();
+        let begin = format!(
+            "BEGIN; SET LOCAL statement_timeout TO {time}; SET LOCAL lock_timeout TO {time}; \
+             SELECT pg_advisory_xact_lock({lock})"
+        );
+        let made = async {
+            raw_sql(AssertSqlSafe(begin))
+                .execute(&mut *db)
+                .await
+                .map_err(failed)?;
+            // Somebody else may have made them while we waited for our turn.
+            if self.check(&mut *db).await? == Found::Complete {
+                return Ok(());
+            }
+            let there: bool =
+                sqlx::query_scalar("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)")
+                    .bind(self.names.schema())
+                    .fetch_one(&mut *db)
+                    .await
+                    .map_err(failed)?;
+            // Even where it is there, IF NOT EXISTS asks for the right to make it.
+            let schema = match there {
+                true => String::new(),
+                false => format!("CREATE SCHEMA {};", quoted(self.names.schema())),
+            };
+            let make = format!("{schema}\n{}", tables(&self.names));
+            raw_sql(AssertSqlSafe(make))
+                .execute(&mut *db)
+                .await
+                .map_err(failed)?;
+            raw_sql("COMMIT").execute(&mut *db).await.map_err(failed)?;
+            Ok(())
+        }
+        .await;
+        // Nothing is open any more after the commit; then this does nothing.
+        let _ = raw_sql("ROLLBACK").execute(db).await;
+        made
+    }
+}
+
+fn tables(names: &Names) -> String {
+    format!(
+        "{}\nINSERT INTO {} (version, compatible) VALUES ({VERSION}, {COMPATIBLE})\n    \
+         ON CONFLICT (\"only\") DO NOTHING;\n",
+        filled(TABLES, names),
+        names.full("schema")
+    )
+}
+
+/// Everything that makes the tables, for whoever runs it by hand.
+pub(crate) fn script(names: &Names) -> String {
+    format!(
+        "BEGIN;\nCREATE SCHEMA IF NOT EXISTS {};\n\n{}\nCOMMIT;\n",
+        quoted(names.schema()),
+        tables(names)
+    )
+}
+
+/// The rights that a role needs to use the tables, and no more.
+pub(crate) fn grants(names: &Names, role: &str) -> String {
+    let role = quoted(role);
+    let [schema, keys, tombstones, gate] =
+        ["schema", "keys", "tombstones", "gate"].map(|table| names.full(table));
+    format!(
+        "GRANT USAGE ON SCHEMA {} TO {role};\n\
+         GRANT SELECT ON {schema} TO {role};\n\
+         GRANT SELECT, INSERT, UPDATE ON {keys}, {gate} TO {role};\n\
+         GRANT SELECT, INSERT, UPDATE, DELETE ON {tombstones} TO {role};\n",
+        quoted(names.schema())
+    )
+}

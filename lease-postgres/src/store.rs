@@ -1,0 +1,265 @@
+//! The store.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, Weak};
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use lease_core::{
+    AcquireOutcome, AcquireRequest, AdmitError, Diagnosis, FenceWhen, Gate, Guarantees, Key,
+    KeyState, LeaseBackend, Owner, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, Token,
+    Ttl, check_fence,
+};
+use sqlx::SqlStr;
+use tokio::runtime::{self, Handle};
+use tokio::sync::oneshot;
+
+use crate::connection::Origin;
+use crate::diagnose;
+use crate::exchange::Exchange;
+use crate::held::Held;
+use crate::lane::Lane;
+use crate::list;
+use crate::options::PostgresOptions;
+use crate::renewals;
+use crate::request::Request;
+use crate::schema::Schema;
+use crate::sql::Statements;
+use crate::wake::WakeUps;
+
+/// Connections for renewals alone: they never queue behind anything else.
+const RENEWAL_CONNECTIONS: usize = 2;
+
+/// A store of leases in a Postgres database.
+///
+/// Cheap to clone; a clone is the same client. It opens its connections when it
+/// first needs them and again when they fail, one set for each tokio runtime
+/// that it is used from.
+#[derive(Clone)]
+pub struct PostgresStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    options: PostgresOptions,
+    origin: Origin,
+    schema: Arc<Schema>,
+    statements: Arc<Statements>,
+    wake_ups: WakeUps,
+    lanes: Mutex<Vec<(runtime::Id, Arc<Lanes>)>>,
+}
+
+/// The connections of one runtime.
+struct Lanes {
+    usual: Arc<Lane>,
+    renewals: Arc<Lane>,
+    /// Ends the task that would forget this.
+    _alive: oneshot::Sender<()>,
+}
+
+impl PostgresStore {
+    /// The options are checked.
+    pub(crate) fn new(options: PostgresOptions) -> Self {
+        let origin = options.origin();
+        let statements = Arc::new(Statements::new(&options.names));
+        Self {
+            inner: Arc::new(Inner {
+                schema: Arc::new(Schema::new(options.names.clone(), options.migrate)),
+                wake_ups: WakeUps::new(
+                    origin.clone(),
+                    statements.wait.clone(),
+                    options.names.channel(),
+                ),
+                origin,
+                statements,
+                lanes: Mutex::new(Vec::new()),
+                options,
+            }),
+        }
+    }
+
+    /// Connects if there is no connection, and sees to the tables.
+    pub(crate) async fn connect(&self) -> Result<(), StoreError> {
+        let lanes = self.inner.lanes()?;
+        let taken = lanes.usual.exchange().held().take().await?;
+        taken.unasked();
+        Ok(())
+    }
+
+    fn usual(&self) -> Result<Arc<Lane>, StoreError> {
+        Ok(Arc::clone(&self.inner.lanes()?.usual))
+    }
+}
+
+impl Inner {
+    /// The connections of the runtime that we are on.
+    fn lanes(self: &Arc<Self>) -> Result<Arc<Lanes>, StoreError> {
+        let runtime = Handle::try_current().map_err(|error| {
+            let words = "lease-postgres needs a tokio runtime; call it from within one";
+            StoreError::with_source(lease_core::StoreErrorKind::InvalidInput, words, error)
+        })?;
+        let id = runtime.id();
+        let mut all = self.lanes.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((_, lanes)) = all.iter().find(|(known, _)| *known == id) {
+            return Ok(Arc::clone(lanes));
+        }
+        let statements = &self.statements;
+        let exchange = |most, prepared: &[&SqlStr]| {
+            let held = Held::new(
+                self.origin.clone(),
+                Arc::clone(&self.schema),
+                runtime.clone(),
+                most,
+                prepared.iter().copied().cloned().collect(),
+            );
+            Exchange::new(
+                held,
+                Arc::clone(statements),
+                self.options.retention_us(),
+                self.options.response_timeout,
+            )
+        };
+        let most = self.options.connections;
+        let usual = [
+            &statements.acquire,
+            &statements.release,
+            &statements.abandon,
+        ];
+        let usual = exchange(most, &usual);
+        let renewals = [&statements.prolong, &statements.renew];
+        let renewals = exchange(RENEWAL_CONNECTIONS, &renewals).or_else(usual.held());
+        let (alive, gone) = oneshot::channel::<()>();
+        let lanes = Arc::new(Lanes {
+            usual: Lane::new(usual, runtime.clone(), most),
+            renewals: Lane::new(renewals, runtime.clone(), RENEWAL_CONNECTIONS),
+            _alive: alive,
+        });
+        all.push((id, Arc::clone(&lanes)));
+        // A runtime that is shutting down drops the task at once, and what it
+        // forgets by takes the lock.
+        drop(all);
+        let forget = Forget {
+            inner: Arc::downgrade(self),
+            id,
+        };
+        runtime.spawn(async move {
+            let _forget = forget;
+            let _ = gone.await;
+        });
+        Ok(lanes)
+    }
+}
+
+/// Forgets a runtime's connections when the runtime drops its tasks.
+struct Forget {
+    inner: Weak<Inner>,
+    id: runtime::Id,
+}
+
+impl Drop for Forget {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.upgrade() {
+            let mut all = inner.lanes.lock().unwrap_or_else(|e| e.into_inner());
+            let gone: Vec<_> = all.extract_if(.., |(id, _)| *id == self.id).collect();
+            drop(all);
+            for (_, lanes) in gone {
+                lanes.usual.close();
+                lanes.renewals.close();
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl LeaseBackend for PostgresStore {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, StoreError> {
+        self.usual()?
+            .ask(Request::acquire(request))
+            .await?
+            .acquired()
+    }
+
+    async fn abandon(&self, key: &Key, owner: Owner) -> Result<(), StoreError> {
+        self.usual()?
+            .ask(Request::abandon(key, owner))
+            .await?
+            .abandoned()
+    }
+
+    async fn renew(&self, request: &RenewRequest) -> Result<RenewOutcome, StoreError> {
+        let lanes = self.inner.lanes()?;
+        lanes.renewals.ask(Request::renew(request)).await?.renewed()
+    }
+
+    async fn renew_many(&self, requests: &[RenewRequest]) -> Vec<Result<RenewOutcome, StoreError>> {
+        let lanes = match self.inner.lanes() {
+            Ok(lanes) => lanes,
+            Err(error) => return requests.iter().map(|_| Err(error.clone())).collect(),
+        };
+        renewals::renew_many(&lanes.renewals, requests, RENEWAL_CONNECTIONS).await
+    }
+
+    async fn release(
+        &self,
+        key: &Key,
+        owner: Owner,
+        token: Token,
+    ) -> Result<ReleaseOutcome, StoreError> {
+        self.usual()?
+            .ask(Request::release(key, owner, token))
+            .await?
+            .released()
+    }
+
+    async fn fence(
+        &self,
+        key: &Key,
+        at_least: Token,
+        when: FenceWhen,
+    ) -> Result<Token, StoreError> {
+        check_fence(at_least)?;
+        self.usual()?
+            .ask(Request::fence(key, at_least, when))
+            .await?
+            .fenced()
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<KeyState, StoreError> {
+        self.usual()?.ask(Request::inspect(key)).await?.state()
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<KeyState, StoreError>> {
+        let store = self.clone();
+        list::stream(move || store.usual(), prefix)
+    }
+
+    async fn watch(&self, key: &Key) -> Result<BoxStream<'static, ()>, StoreError> {
+        self.inner.wake_ups.watch(key.clone()).await
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.inner.options.guarantees()
+    }
+
+    async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {
+        diagnose::diagnose(self.usual()?.exchange(), ttl).await
+    }
+}
+
+/// A gate in the store's database, beside its leases. Prefer a check in the
+/// same transaction as the write where the write goes to this database too.
+#[async_trait]
+impl Gate for PostgresStore {
+    async fn admit(&self, resource: &Key, token: Token) -> Result<(), AdmitError> {
+        let lane = self.usual()?;
+        let outcome = lane.ask(Request::admit(resource, token)).await?;
+        Ok(outcome.admitted()??)
+    }
+}
+
+/// Nothing of the URL, which may hold secrets.
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,9 @@
+//! What the store does on real servers, apart from the shared suite.
+#![allow(clippy::unwrap_used)]
+
+mod locks;
+mod opening;
+mod roles;
+mod sessions;
+mod support;
+mod wake_ups;

@@ -1,0 +1,175 @@
+//! Opening: tables that are missing, there, or somebody else's.
+
+use lease_conformance::servers::postgres::PostgresServer;
+use lease_core::{AcquireOutcome, Gate, LeaseBackend, StoreErrorKind, Token};
+use lease_postgres::PostgresOptions;
+
+use crate::support::{LONG, ask, grant, key, options, options_at, owner, server};
+
+#[test]
+fn twenty_clients_start_at_once_on_an_empty_database() {
+    let server = PostgresServer::builder()
+        .fsync(false)
+        .config("max_connections", "100")
+        .start()
+        .unwrap();
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..20)
+            .map(|n| {
+                let options = options_at(&server, "at once");
+                scope.spawn(move || {
+                    let runtime = tokio::runtime::Builder::new_current_thread()
+                        .enable_all()
+                        .build()
+                        .unwrap();
+                    runtime.block_on(async {
+                        let store = options.connections(1).open().await.unwrap();
+                        grant(&store, &format!("k{n}"), LONG).await.unwrap();
+                    });
+                })
+            })
+            .collect();
+        clients
+            .into_iter()
+            .for_each(|client| client.join().unwrap());
+    });
+    let rows = server
+        .sql("SELECT count(*) FROM \"at once\".lease_keys")
+        .unwrap();
+    assert_eq!(rows.integer(), Some(20));
+}
+
+#[tokio::test]
+async fn the_printed_script_makes_what_the_store_needs_and_may_run_twice() {
+    let options = options("by \"hand\"").migrate(false);
+    let error = options.clone().open().await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
+    assert!(error.to_string().contains("schema_sql"), "{error}");
+    for _ in 0..2 {
+        server().sql(&options.schema_sql()).unwrap();
+    }
+    server()
+        .sql(&options.grants_sql(server().url().user_name()))
+        .unwrap();
+    let store = options.open().await.unwrap();
+    grant(&store, "k", LONG).await.unwrap();
+}
+
+#[tokio::test]
+async fn tables_of_somebody_else_are_left_alone() {
+    server()
+        .sql("CREATE SCHEMA taken; CREATE TABLE taken.lease_keys (id int)")
+        .unwrap();
+    let error = options("taken").open().await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
+    assert!(error.to_string().contains("not the leases' own"), "{error}");
+    server().sql("SELECT id FROM taken.lease_keys").unwrap();
+}
+
+#[tokio::test]
+async fn tables_for_later_programs_are_refused() {
+    let store = options("later").open().await.unwrap();
+    grant(&store, "k", LONG).await.unwrap();
+    server()
+        .sql("UPDATE later.lease_schema SET version = 9, compatible = 1")
+        .unwrap();
+    options("later").open().await.unwrap();
+    server()
+        .sql("UPDATE later.lease_schema SET compatible = 9")
+        .unwrap();
+    let error = options("later").open().await.unwrap_err();
+    assert!(error.to_string().contains("upgrade the program"), "{error}");
+}
+
+#[tokio::test]
+async fn tables_that_were_dropped_are_made_anew() {
+    let store = options("dropped").open().await.unwrap();
+    let (_, first) = grant(&store, "k", LONG).await.unwrap();
+    server().sql("DROP SCHEMA dropped CASCADE").unwrap();
+    let (_, second) = grant(&store, "k", LONG).await.unwrap();
+    assert!(second > first);
+}
+
+#[tokio::test]
+async fn who_may_not_log_in_is_told_and_the_password_is_not() {
+    let url = server().url().user("nobody", "s3cret").to_string();
+    let error = PostgresOptions::from_url(&url)
+        .unwrap()
+        .open()
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
+    assert!(
+        !format!("{error} {error:?}").contains("s3cret"),
+        "{error:?}"
+    );
+    let url = server().url().database("nowhere").to_string();
+    let error = PostgresOptions::from_url(&url)
+        .unwrap()
+        .open()
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
+}
+
+#[tokio::test]
+async fn a_pool_that_is_used_up_keeps_no_lease_waiting() {
+    let pool = lease_postgres::sqlx::postgres::PgPoolOptions::new()
+        .max_connections(1)
+        .connect(&server().url().to_string())
+        .await
+        .unwrap();
+    let _all_of_it = pool.acquire().await.unwrap();
+    let options = PostgresOptions::from_pool(&pool).schema("beside").unwrap();
+    let store = options.open().await.unwrap();
+    let (me, token) = grant(&store, "k", LONG).await.unwrap();
+    let held = store.acquire(&ask("k", owner(), LONG)).await.unwrap();
+    assert!(matches!(held, AcquireOutcome::Held(_)));
+    store.release(&key("k"), me, token).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_gate_admits_no_token_below_the_highest() {
+    let store = options("gate").open().await.unwrap();
+    let token = |n| Token::new(n).unwrap();
+    store.admit(&key("r"), token(5)).await.unwrap();
+    store.admit(&key("r"), token(5)).await.unwrap();
+    store.admit(&key("r"), token(7)).await.unwrap();
+    let stale = store.admit(&key("r"), token(6)).await.unwrap_err();
+    assert!(stale.to_string().contains('7'), "{stale}");
+    store.admit(&key("other"), token(1)).await.unwrap();
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn tls_checks_the_servers_certificate() {
+    let server = PostgresServer::builder()
+        .fsync(false)
+        .tls()
+        .start()
+        .unwrap();
+    let store = options_at(&server, "own").open().await.unwrap();
+    grant(&store, "k", LONG).await.unwrap();
+    // The system does not know the authority.
+    let url = server.url().to_string();
+    let (url, _) = url.split_once("&sslrootcert").unwrap();
+    let stranger = PostgresOptions::from_url(url).unwrap();
+    let error = stranger.open().await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
+    assert!(error.to_string().contains("sslrootcert"), "{error}");
+    let plain = url.replace("verify-full", "disable");
+    let error = PostgresOptions::from_url(&plain)
+        .unwrap()
+        .open()
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_a_way_to_the_server() {
+    let url = server().unix_url().to_string();
+    let options = PostgresOptions::from_url(&url).unwrap();
+    let store = options.schema("by socket").unwrap().open().await.unwrap();
+    grant(&store, "k", LONG).await.unwrap();
+}
