@@ -113,6 +113,7 @@ fn by_code(code: &str) -> (StoreErrorKind, &'static str) {
              PostgresOptions::schema_sql gives",
         ),
         "53100" => (Refusing, "the server's disk is full; make room"),
+        "42704" => (Refusing, "the store needs Postgres 12 or later"),
         _ => match code.get(..2).unwrap_or_default() {
             "40" => (Unavailable, "try again"),
             "08" | "57" => (Unavailable, "see whether the server runs, and its log"),
