@@ -3,6 +3,7 @@
 
 mod locks;
 mod opening;
+mod reference;
 mod roles;
 mod sessions;
 mod support;
