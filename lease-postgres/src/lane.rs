@@ -48,7 +48,8 @@ struct State {
     under_way: usize,
     /// A task will take what waits.
     taker: bool,
-    /// The last batch held more than one request, so the next may too.
+    /// The last batch held more requests than there are connections, so the next
+    /// may too.
     crowd: bool,
     /// The runtime has ended, and no task will take what waits.
     closed: bool,

@@ -26,7 +26,7 @@ pub(super) async fn take(lane: Arc<Lane>) {
         if batch.is_empty() {
             return;
         }
-        state.crowd = batch.len() > 1;
+        state.crowd = batch.len() > lane.width;
         state.under_way += 1;
         let turn = Turn(Arc::clone(&lane));
         lane.call_taker(&mut state);
