@@ -1,5 +1,7 @@
 //! How the cluster looks just now.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -8,6 +10,11 @@ use super::{Failover, NODES, RedisCluster, RedisServer, SLOTS, ServerError};
 
 /// Between two looks at six nodes.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// The first and the last slot, and the id of their primary.
+type SlotRange = (i64, i64, String);
+/// The epoch of each primary's slots, by the primary's id.
+type Epochs = BTreeMap<String, String>;
 
 /// What a node says of itself.
 #[derive(Debug, Default)]
@@ -164,8 +171,8 @@ impl RedisCluster {
         Ok(found)
     }
 
-    /// Waits until every running node serves and sees the same primaries, and
-    /// every replica follows its primary.
+    /// Waits until every running node serves and sees the same primaries, of
+    /// distinct epochs, and every replica follows its primary.
     ///
     /// # Errors
     /// If that takes longer than a minute and a half.
@@ -228,11 +235,12 @@ impl RedisCluster {
             if !serves || !follows(node)? {
                 return Ok(false);
             }
-            pictures.push(owners(node)?);
+            pictures.push((owners(node)?, epochs(node)?));
         }
-        let covered = |picture: &Vec<(i64, i64, String)>| {
-            let slots: i64 = picture.iter().map(|(a, b, _)| b - a + 1).sum();
-            slots == i64::from(SLOTS)
+        let covered = |(slots, epochs): &(Vec<SlotRange>, Epochs)| {
+            let slots: i64 = slots.iter().map(|(a, b, _)| b - a + 1).sum();
+            let distinct: BTreeSet<_> = epochs.values().collect();
+            slots == i64::from(SLOTS) && distinct.len() == epochs.len()
         };
         Ok(pictures.windows(2).all(|two| two[0] == two[1]) && pictures.iter().all(covered))
     }
@@ -248,13 +256,26 @@ impl RedisCluster {
         while !done()? {
             if Instant::now() > deadline {
                 return Err(ServerError::TimedOut {
-                    what: what.to_owned(),
+                    what: format!("{what}\n{}", self.picture()),
                     limit,
                 });
             }
             std::thread::sleep(LOOK);
         }
         Ok(())
+    }
+
+    /// What each node knows and has logged, to tell why something does not come.
+    fn picture(&self) -> String {
+        let mut picture = String::new();
+        for node in self.nodes() {
+            let nodes = match node.command(&["CLUSTER", "NODES"]) {
+                Ok(reply) => reply.text().unwrap_or_default().to_owned(),
+                Err(error) => error.to_string(),
+            };
+            let _ = writeln!(picture, "{}:\n{nodes}\n{}", node.address(), node.log());
+        }
+        picture
     }
 }
 
@@ -271,7 +292,7 @@ fn follows(node: &RedisServer) -> Result<bool, ServerError> {
 }
 
 /// Whose slots are whose: the first, the last, and the id of the primary.
-fn owners(node: &RedisServer) -> Result<Vec<(i64, i64, String)>, ServerError> {
+fn owners(node: &RedisServer) -> Result<Vec<SlotRange>, ServerError> {
     let slots = node.command(&["CLUSTER", "SLOTS"])?;
     let mut ranges = Vec::new();
     for range in slots.list().unwrap_or_default() {
@@ -285,6 +306,29 @@ fn owners(node: &RedisServer) -> Result<Vec<(i64, i64, String)>, ServerError> {
     }
     ranges.sort_unstable();
     Ok(ranges)
+}
+
+/// The epochs of the primaries' slots, by the primaries' ids.
+///
+/// Two that took over at once have the same one until one of them takes another;
+/// a replica that has not heard of that gets no votes for its primary's slots.
+fn epochs(node: &RedisServer) -> Result<Epochs, ServerError> {
+    let nodes = node.command(&["CLUSTER", "NODES"])?;
+    let mut epochs = BTreeMap::new();
+    for line in nodes.text().unwrap_or_default().lines() {
+        let fields: Vec<_> = line.split(' ').collect();
+        let (Some(id), Some(flags), Some(epoch)) = (fields.first(), fields.get(2), fields.get(6))
+        else {
+            return Err(odd("CLUSTER NODES"));
+        };
+        let has_slots = fields.len() > 8;
+        let mut flags = flags.split(',');
+        let is_primary = flags.clone().any(|flag| flag == "master");
+        if has_slots && is_primary && !flags.any(|flag| flag.contains("fail")) {
+            epochs.insert((*id).to_owned(), (*epoch).to_owned());
+        }
+    }
+    Ok(epochs)
 }
 
 pub(super) fn odd(command: &str) -> ServerError {
