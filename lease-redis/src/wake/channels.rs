@@ -151,8 +151,8 @@ impl Channels {
     }
 
     /// What to tell the server next, of at most `most` channels. The caller
-    /// reports what became of it: [`subscribed`](Self::subscribed) and
-    /// [`unsubscribed`](Self::unsubscribed), or
+    /// reports what became of it: [`refused`](Self::refused), then
+    /// [`subscribed`](Self::subscribed) and [`unsubscribed`](Self::unsubscribed), or
     /// [`disconnected`](Self::disconnected).
     pub(super) fn next_change(&mut self, most: usize) -> Option<Change> {
         let mut change = Change::default();
@@ -183,12 +183,44 @@ impl Channels {
         (change != Change::default()).then_some(change)
     }
 
-    /// The server confirmed these.
+    /// The server refused these, and takes others; they are
+    /// [asked for again](Self::ask_again) later.
+    pub(super) fn refused(&mut self, refused: &[(Arc<str>, StoreError)]) {
+        for (name, error) in refused {
+            let Some(channel) = self.by_name.get_mut(name) else {
+                continue;
+            };
+            if channel.watchers == 0 {
+                self.by_name.remove(name);
+                continue;
+            }
+            channel.standing = Standing::Absent;
+            channel.beat.send_modify(|beat| {
+                beat.failures += 1;
+                beat.error = Some(error.clone());
+            });
+        }
+    }
+
+    /// Puts what was refused into the queue again.
+    pub(super) fn ask_again(&mut self) {
+        let absent = self.by_name.iter();
+        let absent = absent.filter(|(_, channel)| channel.standing == Standing::Absent);
+        let names: Vec<_> = absent.map(|(name, _)| Arc::clone(name)).collect();
+        for name in names {
+            self.look_at(&name);
+        }
+    }
+
+    /// The server confirmed these, but for what it refused.
     pub(super) fn subscribed(&mut self, names: &[Arc<str>]) {
         for name in names {
             let Some(channel) = self.by_name.get_mut(name) else {
                 continue;
             };
+            if channel.standing != Standing::Subscribing {
+                continue;
+            }
             channel.standing = Standing::Subscribed;
             let lost = std::mem::take(&mut channel.lost);
             channel.beat.send_modify(|beat| {
@@ -318,6 +350,29 @@ mod tests {
         // Only who was subscribed before can have missed something.
         assert_eq!((old.borrow().hints, new.borrow().hints), (1, 0));
         assert!(new.borrow().stands);
+    }
+
+    #[test]
+    fn what_is_refused_is_asked_for_again_and_harms_no_other() {
+        let mut channels = connected();
+        let (a, b) = (channels.join(&name("a")), channels.join(&name("b")));
+        channels.join(&name("c"));
+        assert_eq!(channels.next_change(9), change(&["a", "b", "c"], &[]));
+        channels.leave("c");
+        let why = StoreError::unavailable("not served");
+        let refused = ["a", "c"].map(|refused| (name(refused), why.clone()));
+        channels.refused(&refused);
+        channels.subscribed(&[name("a"), name("b"), name("c")]);
+        assert!(!a.borrow().stands && b.borrow().stands);
+        assert_eq!((a.borrow().failures, b.borrow().failures), (1, 0));
+        assert_eq!(channels.next_change(9), None);
+        channels.ask_again();
+        assert_eq!(channels.next_change(9), change(&["a"], &[]));
+        channels.subscribed(&[name("a")]);
+        assert!(a.borrow().stands);
+        channels.leave("a");
+        channels.leave("b");
+        assert_eq!(channels.next_change(9), change(&[], &["a", "b"]));
     }
 
     #[test]

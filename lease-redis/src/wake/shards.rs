@@ -12,24 +12,26 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use lease_core::StoreError;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ProtocolVersion, PushInfo, PushKind, RedisResult, Value,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind,
+    RedisResult, ServerErrorKind, Value,
 };
 use tokio::sync::Notify;
 
-use super::Limits;
 use super::channels::Channels;
 use super::hub::Hub;
-use super::task::{Voice, tend, within};
+use super::task::{Refused, SUBSCRIBE, Voice, refusal, tend, within};
+use super::{Limits, Lost};
 
 /// Returns without an error when nobody watches any more.
 pub(super) async fn connect_and_serve(
     hub: &Arc<Hub>,
     client: &Client,
     limits: Limits,
+    lost: &Lost,
 ) -> Result<(), StoreError> {
     let ended = Arc::new(Notify::new());
     let leaving = Arc::<Mutex<HashSet<String>>>::default();
@@ -59,6 +61,7 @@ pub(super) async fn connect_and_serve(
     let mouth = Mouth {
         connection,
         leaving,
+        lost: Arc::clone(lost),
     };
     tokio::select! {
         () = ended.notified() => Err(StoreError::unavailable(
@@ -107,13 +110,29 @@ impl Ear {
 struct Mouth {
     connection: MultiplexedConnection,
     leaving: Arc<Mutex<HashSet<String>>>,
+    lost: Lost,
 }
 
 impl Voice for Mouth {
-    /// Each channel by itself: they must share a slot otherwise.
-    async fn add(&self, names: &[Arc<str>]) -> RedisResult<()> {
+    /// Each channel by itself: they must share a slot otherwise. One whose slot is
+    /// elsewhere, or nowhere, says nothing of the others.
+    async fn add(&self, names: &[Arc<str>]) -> RedisResult<Refused> {
         let all = names.iter().map(|name| self.say("SSUBSCRIBE", name));
-        try_join_all(all).await.map(drop)
+        let answers = join_all(all).await;
+        let mut refused = Refused::new();
+        for (name, answer) in names.iter().zip(answers) {
+            match answer {
+                Ok(()) => {}
+                Err(error) if is_of_the_slot(error.kind()) => {
+                    refused.push((Arc::clone(name), refusal(SUBSCRIBE, error)));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if !refused.is_empty() {
+            (self.lost)();
+        }
+        Ok(refused)
     }
 
     async fn remove(&self, names: &[Arc<str>]) -> RedisResult<()> {
@@ -142,4 +161,13 @@ impl Mouth {
         let answer = connection.send_packed_command(command).await;
         answer.and_then(Value::extract_error).map(drop)
     }
+}
+
+/// Whether the node does not serve this slot, now or any more.
+fn is_of_the_slot(kind: ErrorKind) -> bool {
+    use ServerErrorKind::{Ask, ClusterDown, Moved, TryAgain};
+    matches!(
+        kind,
+        ErrorKind::Server(Ask | ClusterDown | Moved | TryAgain)
+    )
 }

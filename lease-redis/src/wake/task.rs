@@ -28,6 +28,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// command stays far below a megabyte.
 const CHANNELS_AT_ONCE: usize = 512;
 const MESSAGES_AT_ONCE: usize = 1024;
+/// Until a channel that the server refused is asked for again.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+
+/// Channels that the server refused, and why, while it serves others.
+pub(super) type Refused = Vec<(Arc<str>, StoreError)>;
 
 pub(super) async fn run(place: Place, servers: Servers, limits: Limits, lost: Option<Lost>) {
     let hub = &place.hub;
@@ -53,9 +58,12 @@ pub(super) async fn run(place: Place, servers: Servers, limits: Limits, lost: Op
         }
         let begun = Instant::now();
         // The driver's futures are large, and this one is rarely made.
-        let end = match lost {
+        let end = match &lost {
             None => Box::pin(connect_and_serve(hub, &servers, limits)).await,
-            Some(_) => Box::pin(shards::connect_and_serve(hub, servers.client(), limits)).await,
+            Some(lost) => {
+                let client = servers.client();
+                Box::pin(shards::connect_and_serve(hub, client, limits, lost)).await
+            }
         };
         hub.with(|channels| channels.disconnected(end.as_ref().err()));
         if let Err(error) = end {
@@ -104,14 +112,15 @@ async fn moved(stay: Option<Stay>) {
 
 /// Tells a server what to send, and asks whether it is there.
 pub(super) trait Voice: Sync {
-    fn add(&self, names: &[Arc<str>]) -> impl Future<Output = RedisResult<()>> + Send;
+    fn add(&self, names: &[Arc<str>]) -> impl Future<Output = RedisResult<Refused>> + Send;
     fn remove(&self, names: &[Arc<str>]) -> impl Future<Output = RedisResult<()>> + Send;
     fn is_there(&self) -> impl Future<Output = RedisResult<()>> + Send;
 }
 
 impl Voice for PubSubSink {
-    async fn add(&self, names: &[Arc<str>]) -> RedisResult<()> {
-        self.clone().subscribe(texts(names)).await
+    async fn add(&self, names: &[Arc<str>]) -> RedisResult<Refused> {
+        self.clone().subscribe(texts(names)).await?;
+        Ok(Refused::new())
     }
 
     async fn remove(&self, names: &[Arc<str>]) -> RedisResult<()> {
@@ -144,10 +153,18 @@ async fn listen(hub: &Hub, messages: PubSubStream) {
 /// there when there are none.
 pub(super) async fn tend(hub: &Hub, voice: impl Voice, limits: Limits) -> Result<(), StoreError> {
     let mut heard = Instant::now();
+    let mut ask_again: Option<Instant> = None;
     loop {
+        if ask_again.is_some_and(|at| Instant::now() >= at) {
+            ask_again = None;
+            hub.with(Channels::ask_again);
+        }
         if let Some(change) = hub.with(|channels| channels.next_change(CHANNELS_AT_ONCE)) {
-            tell(hub, &voice, limits, &change).await?;
+            let all = tell(hub, &voice, limits, &change).await?;
             heard = Instant::now();
+            if !all {
+                ask_again.get_or_insert(heard + REFUSED_PAUSE);
+            }
             continue;
         }
         let now = Instant::now();
@@ -161,7 +178,8 @@ pub(super) async fn tend(hub: &Hub, voice: impl Voice, limits: Limits) -> Result
             heard = Instant::now();
             continue;
         }
-        let wake = idle_until.map_or(ask_at, |until| until.min(ask_at));
+        let wake = [idle_until, ask_again].into_iter().flatten();
+        let wake = wake.fold(ask_at, Instant::min);
         tokio::select! {
             () = hub.changed() => {}
             () = sleep_until(wake) => {}
@@ -169,15 +187,16 @@ pub(super) async fn tend(hub: &Hub, voice: impl Voice, limits: Limits) -> Result
     }
 }
 
+/// Whether the server took all of it.
 async fn tell(
     hub: &Hub,
     voice: &impl Voice,
     limits: Limits,
     change: &Change,
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
     let subscribe = async {
         match change.subscribe.is_empty() {
-            true => Ok(()),
+            true => Ok(Refused::new()),
             false => voice.add(&change.subscribe).await,
         }
     };
@@ -188,16 +207,24 @@ async fn tell(
         }
     };
     let both = future::try_join(subscribe, unsubscribe);
-    within(limits.response, "subscribe", both).await?;
+    let (refused, ()) = within(limits.response, SUBSCRIBE, both).await?;
     hub.with(|channels| {
+        channels.refused(&refused);
         channels.subscribed(&change.subscribe);
         channels.unsubscribed(&change.unsubscribe);
     });
-    Ok(())
+    Ok(refused.is_empty())
 }
 
 fn texts(names: &[Arc<str>]) -> Vec<&str> {
     names.iter().map(|name| &**name).collect()
+}
+
+pub(super) const SUBSCRIBE: &str = "subscribe";
+
+/// Why the server did not do it.
+pub(super) fn refusal(doing: &str, error: redis::RedisError) -> StoreError {
+    classify(Phase::Unsent, &format!("{doing} for wake-ups"), error)
 }
 
 /// None of what is asked for here changes anything that others can see, so no
@@ -209,10 +236,7 @@ pub(super) async fn within<T>(
 ) -> Result<T, StoreError> {
     match timeout(limit, answer).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => {
-            let doing = format!("{doing} for wake-ups");
-            Err(classify(Phase::Unsent, &doing, error))
-        }
+        Ok(Err(error)) => Err(refusal(doing, error)),
         Err(_) => Err(StoreError::unavailable(format!(
             "{doing} for wake-ups: no answer within {limit:?}; check that the server runs and can \
              be reached from here"

@@ -123,6 +123,45 @@ async fn a_watcher_hears_the_replica_that_followed_a_killed_primary() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_nobody_serves_takes_no_hints_from_others_of_its_node() {
+    let cluster = Arc::new(RedisCluster::builder().start().unwrap());
+    let (watcher, other) = (store(&cluster).await, store(&cluster).await);
+    harm(&cluster, |cluster| {
+        for node in cluster.nodes() {
+            node.config_set("cluster-require-full-coverage", "no")?;
+        }
+        Ok(())
+    })
+    .await;
+    let mut hints = watcher.watch(&key("a")).await.unwrap();
+    let neighbour = harm(&cluster, |cluster| {
+        let node = cluster.owner_of(&record("a"))?;
+        let slot = cluster.slot_of(&record("a"))?;
+        let all = (0..).map(|number| format!("n/{number}"));
+        let mut others = all.filter(|name| {
+            let name = record(name);
+            cluster.owner_of(&name).unwrap() == node && cluster.slot_of(&name).unwrap() != slot
+        });
+        let neighbour = others.next().unwrap();
+        let slot = cluster.slot_of(&record(&neighbour))?.to_string();
+        cluster
+            .node(node)
+            .command(&["CLUSTER", "DELSLOTS", &slot])?;
+        Ok(neighbour)
+    })
+    .await;
+    assert!(watcher.watch(&key(&neighbour)).await.is_err());
+    // The node was asked; its connection stands all the same.
+    assert!(futures_util::future::FutureExt::now_or_never(hints.next()).is_none());
+    let asked = request("a", 60_000);
+    let grant = granted(other.acquire(&asked).await.unwrap());
+    let release = other.release(&asked.key, asked.owner, grant.token);
+    release.await.unwrap();
+    hint(&mut hints).await;
+    assert!(futures_util::future::FutureExt::now_or_never(hints.next()).is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_watchers_of_many_slots_are_woken() {
     let cluster = Arc::new(RedisCluster::builder().start().unwrap());
     let (watcher, other) = (store(&cluster).await, store(&cluster).await);
