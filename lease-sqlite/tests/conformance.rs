@@ -3,7 +3,8 @@
 
 mod support;
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
@@ -85,9 +86,10 @@ impl Restart for File {
         for client in &clients {
             *client.0.write().unwrap() = elsewhere.clone();
         }
-        // The last connection to close removes the write-ahead log.
+        // The last connection to close removes the write-ahead log; but two that
+        // close at once each take the other for one that stays.
         let log = self.path.with_extension("db-wal");
-        while log.exists() {
+        while log.exists() && is_open(&self.path) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         for client in &clients {
@@ -96,6 +98,15 @@ impl Restart for File {
         }
         Ok(())
     }
+}
+
+/// Whether this process has the file open, where that can be seen.
+fn is_open(path: &Path) -> bool {
+    let (Ok(path), Ok(open)) = (path.canonicalize(), fs::read_dir("/proc/self/fd")) else {
+        return true;
+    };
+    open.flatten()
+        .any(|file| fs::read_link(file.path()).is_ok_and(|at| at == path))
 }
 
 /// A client that outlives a restart, as a process with a reconnecting driver
