@@ -136,6 +136,8 @@
 //!   schedule.
 #![forbid(unsafe_code)]
 
+#[cfg(all(unix, feature = "bench"))]
+pub mod bench;
 mod case;
 mod cases;
 mod client;

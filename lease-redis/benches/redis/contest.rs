@@ -1,15 +1,14 @@
-//! The rounds, and how they are reported.
+//! Where it takes place, and the hand-over.
 
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
-use futures_util::future::join_all;
+use lease_conformance::bench::median;
 use lease_conformance::proxy::FaultProxy;
 use lease_conformance::servers::redis::RedisServer;
 use lease_core::{Key, Leases};
-use rustix::time::{ClockId, clock_gettime};
 
-use crate::contestants::{Contestant, TTL, connect};
+use crate::contestants::{TTL, connect};
 
 /// Loopback, or with a millisecond of delay on it.
 pub(crate) struct Place {
@@ -46,119 +45,6 @@ impl Place {
 
     pub(crate) fn is_far(&self) -> bool {
         self.proxy.is_some()
-    }
-}
-
-pub(crate) struct Figure {
-    name: String,
-    /// Of each round.
-    rates: Vec<f64>,
-    cpu_us: Vec<f64>,
-}
-
-pub(crate) fn median(figures: &[f64]) -> f64 {
-    let mut sorted = figures.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
-}
-
-/// Microseconds of this process, all threads.
-fn cpu_us() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
-}
-
-pub(crate) async fn lone(
-    all: &[&dyn Contestant],
-    renew: bool,
-    rounds: usize,
-    pairs: usize,
-) -> Vec<Figure> {
-    let mut figures = blank(all);
-    for round in 0..=rounds {
-        for (one, figure) in all.iter().zip(&mut figures) {
-            let cpu = cpu_us();
-            let mut times = Vec::with_capacity(pairs);
-            for _ in 0..pairs {
-                let start = Instant::now();
-                one.pair("lone", renew).await;
-                times.push(start.elapsed().as_secs_f64() * 1e6);
-            }
-            // The first round warms up.
-            if round > 0 || rounds == 1 {
-                figure.rates.push(median(&times));
-                figure.cpu_us.push((cpu_us() - cpu) / pairs as f64);
-            }
-        }
-    }
-    figures
-}
-
-pub(crate) async fn crowd(
-    all: &[&dyn Contestant],
-    tasks: usize,
-    rounds: usize,
-    time: Duration,
-) -> Vec<Figure> {
-    let mut figures = blank(all);
-    for round in 0..=rounds {
-        for (one, figure) in all.iter().zip(&mut figures) {
-            let (cpu, start) = (cpu_us(), Instant::now());
-            let counts = join_all((0..tasks).map(|task| async move {
-                let (key, mut count) = (format!("crowd/{task}"), 0_u32);
-                while start.elapsed() < time {
-                    one.pair(&key, false).await;
-                    count += 1;
-                }
-                count
-            }));
-            let pairs = f64::from(counts.await.into_iter().sum::<u32>());
-            if round > 0 || rounds == 1 {
-                figure.rates.push(pairs / start.elapsed().as_secs_f64());
-                figure.cpu_us.push((cpu_us() - cpu) / pairs);
-            }
-        }
-    }
-    figures
-}
-
-fn blank(all: &[&dyn Contestant]) -> Vec<Figure> {
-    let blank = |one: &&dyn Contestant| Figure {
-        name: one.name(),
-        rates: Vec::new(),
-        cpu_us: Vec::new(),
-    };
-    all.iter().map(blank).collect()
-}
-
-/// Medians over the rounds of each round's ratio to the floor.
-fn ratios(figures: &[f64], floor: &[f64]) -> f64 {
-    let ratios: Vec<_> = figures.iter().zip(floor).map(|(a, b)| a / b).collect();
-    median(&ratios)
-}
-
-pub(crate) fn report_lone(figures: &[Figure], floor: usize) {
-    for figure in figures {
-        println!(
-            "{:58} {:8.1} µs  x {:4.2}   {:6.1} µs CPU",
-            figure.name,
-            median(&figure.rates),
-            ratios(&figure.rates, &figures[floor].rates),
-            median(&figure.cpu_us),
-        );
-    }
-}
-
-pub(crate) fn report_crowd(figures: &[Figure], floor: usize) {
-    for figure in figures {
-        println!(
-            "{:58} {:8.0} /s  x {:4.2}   {:6.2} µs CPU  x {:4.2}",
-            figure.name,
-            median(&figure.rates),
-            ratios(&figure.rates, &figures[floor].rates),
-            median(&figure.cpu_us),
-            ratios(&figure.cpu_us, &figures[floor].cpu_us),
-        );
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lease_conformance::bench::Contestant;
 use lease_core::{
     AcquireOutcome, AcquireRequest, Key, Label, LeaseBackend, Leases, Owner, RenewOutcome,
     RenewRequest, TokenRule, Ttl,
@@ -12,14 +13,6 @@ use redis::aio::MultiplexedConnection;
 use redis::{Client, Cmd, IntoConnectionInfo, Script};
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
-
-#[async_trait]
-pub(crate) trait Contestant: Sync {
-    fn name(&self) -> String;
-    /// Acquires and releases, with a renewal between if that is asked for and
-    /// can be.
-    async fn pair(&self, key: &str, renew: bool);
-}
 
 pub(crate) async fn connect(url: &str, nodelay: bool) -> MultiplexedConnection {
     let info = url.into_connection_info().unwrap();

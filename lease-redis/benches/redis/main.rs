@@ -10,8 +10,9 @@ mod quorum;
 
 use std::time::Duration;
 
-use contest::{Place, crowd, lone};
-use contestants::{Bare, Contestant, Handle, Ours, Rslock, SameScript};
+use contest::Place;
+use contestants::{Bare, Handle, Ours, Rslock, SameScript};
+use lease_conformance::bench::{Contestant, crowd, lone, report_crowd, report_lone};
 use lease_conformance::servers::redis::RedisServer;
 
 fn main() {
@@ -69,14 +70,20 @@ async fn run(place: &Place, quick: bool) {
         "one task, p50 of acquire + release (target 1: ours <= 1.10 of our script, <= rslock; \
          target 5: without PUBLISH >= 0.95)"
     );
-    contest::report_lone(&lone(&all, false, rounds, pairs).await, 2);
+    print!(
+        "{}",
+        report_lone(&lone(&all, false, rounds, pairs).await, 2)
+    );
     println!("\none task, p50 of acquire + renew + release");
     let renewing: Vec<_> = all
         .iter()
         .copied()
         .filter(|one| !one.name().contains("Leases"))
         .collect();
-    contest::report_lone(&lone(&renewing, true, rounds, pairs).await, 2);
+    print!(
+        "{}",
+        report_lone(&lone(&renewing, true, rounds, pairs).await, 2)
+    );
 
     let (rounds, time) = match quick {
         true => (1, Duration::from_millis(10)),
@@ -85,7 +92,7 @@ async fn run(place: &Place, quick: bool) {
     println!(
         "\n64 tasks on distinct keys, one connection (target 2: ours >= 1.0 of the floor here, 1.7 at 1 ms; >= 1.5 rslock; CPU <= 0.6)"
     );
-    contest::report_crowd(&crowd(&all, 64, rounds, time).await, 0);
+    print!("{}", report_crowd(&crowd(&all, 64, rounds, time).await, 0));
 
     println!("\nhand-over to a waiter of another client (target 5: <= 1.3 of raw wake-and-retry)");
     contest::hand_over(place, if quick { 2 } else { 200 }).await;

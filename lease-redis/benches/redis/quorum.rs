@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use lease_conformance::bench::{Laps, Runner, laps, report_laps, run_laps};
 use lease_conformance::servers::redis::{NodesWay, RedisNodes, RedisServer};
 use lease_core::{
     AcquireOutcome, AcquireRequest, Key, Label, LeaseBackend, Owner, RenewOutcome, RenewRequest,
@@ -17,17 +18,7 @@ use lease_redis::{RedlockOptions, RedlockStore};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Script, Value};
 
-use crate::contest::median;
 use crate::contestants::{TTL, connect};
-
-/// Acquire, renew and release, in microseconds.
-type Times = [f64; 3];
-
-#[async_trait]
-trait Voter: Sync {
-    fn name(&self) -> &'static str;
-    async fn life(&self, key: &str) -> Times;
-}
 
 /// All of it on loopback and at one millisecond.
 pub(crate) async fn run(quick: bool) {
@@ -60,8 +51,8 @@ pub(crate) async fn run(quick: bool) {
         let bare = Bare::new(&urls).await;
         let ours = Ours(options(&hosts).open().await.unwrap());
         let rslock = Rslock::new(&urls).await;
-        let all: [&dyn Voter; 3] = [&bare, &ours, &rslock];
-        report(&contest(&all, rounds, lives).await);
+        let all: [&dyn Runner; 3] = [&bare, &ours, &rslock];
+        print!("{}", report_laps(&run_laps(&all, rounds, lives).await));
         node_redlock(&urls, if quick { 2 } else { lives * 3 });
     }
 }
@@ -80,43 +71,6 @@ fn through(nodes: &RedisNodes, way: &NodesWay) -> Vec<String> {
     pairs
         .map(|(server, proxy)| server.url().through(proxy.address()).to_string())
         .collect()
-}
-
-/// Of each voter, the times of each round.
-async fn contest(
-    all: &[&dyn Voter],
-    rounds: usize,
-    lives: usize,
-) -> Vec<(&'static str, Vec<Times>)> {
-    let mut figures: Vec<_> = all.iter().map(|one| (one.name(), Vec::new())).collect();
-    for round in 0..=rounds {
-        for (one, (_, figure)) in all.iter().zip(&mut figures) {
-            let mut times = Vec::with_capacity(lives);
-            for _ in 0..lives {
-                times.push(one.life("lone").await);
-            }
-            // The first round warms up.
-            if round > 0 || rounds == 1 {
-                figure.push([0, 1, 2].map(|i| {
-                    let column: Vec<_> = times.iter().map(|times| times[i]).collect();
-                    median(&column)
-                }));
-            }
-        }
-    }
-    figures
-}
-
-fn report(figures: &[(&'static str, Vec<Times>)]) {
-    let floor = &figures[0].1;
-    for (name, rounds) in figures {
-        let [acquire, renew, release] = [0, 1, 2].map(|i| {
-            let column: Vec<_> = rounds.iter().map(|times| times[i]).collect();
-            let ratios: Vec<_> = rounds.iter().zip(floor).map(|(a, b)| a[i] / b[i]).collect();
-            format!("{:7.0} µs x {:4.2}", median(&column), median(&ratios))
-        });
-        println!("{name:44} {acquire}  {renew}  {release}");
-    }
 }
 
 /// Bare calls of the very script that the store uses, quarantine and all.
@@ -182,12 +136,12 @@ impl Bare {
 }
 
 #[async_trait]
-impl Voter for Bare {
-    fn name(&self) -> &'static str {
-        "bare EVALSHA on three, our script"
+impl Runner for Bare {
+    fn name(&self) -> String {
+        "bare EVALSHA on three, our script".to_owned()
     }
 
-    async fn life(&self, key: &str) -> Times {
+    async fn life(&self, key: &str) -> Laps {
         let owner = *Owner::random().unwrap().as_bytes();
         let start = Instant::now();
         let first = self.ask(&self.acquire(key, &owner, "n", 0)).await;
@@ -205,7 +159,7 @@ impl Voter for Bare {
         self.ask(&give).await;
         let released = Instant::now();
         self.clear(key).await;
-        times([start, acquired, renewed, released])
+        laps([start, acquired, renewed, released])
     }
 }
 
@@ -222,19 +176,15 @@ impl Bare {
     }
 }
 
-fn times(at: [Instant; 4]) -> Times {
-    [0, 1, 2].map(|i| (at[i + 1] - at[i]).as_secs_f64() * 1e6)
-}
-
 struct Ours(RedlockStore);
 
 #[async_trait]
-impl Voter for Ours {
-    fn name(&self) -> &'static str {
-        "lease-redis, a quorum"
+impl Runner for Ours {
+    fn name(&self) -> String {
+        "lease-redis, a quorum".to_owned()
     }
 
-    async fn life(&self, key: &str) -> Times {
+    async fn life(&self, key: &str) -> Laps {
         let request = AcquireRequest {
             key: Key::new(key).unwrap(),
             owner: Owner::random().unwrap(),
@@ -258,7 +208,7 @@ impl Voter for Ours {
         let renewed = Instant::now();
         let release = self.0.release(&request.key, request.owner, granted.token);
         release.await.unwrap();
-        times([start, acquired, renewed, Instant::now()])
+        laps([start, acquired, renewed, Instant::now()])
     }
 }
 
@@ -275,19 +225,19 @@ impl Rslock {
 }
 
 #[async_trait]
-impl Voter for Rslock {
-    fn name(&self) -> &'static str {
-        "rslock on three (no fence)"
+impl Runner for Rslock {
+    fn name(&self) -> String {
+        "rslock on three (no fence)".to_owned()
     }
 
-    async fn life(&self, key: &str) -> Times {
+    async fn life(&self, key: &str) -> Laps {
         let start = Instant::now();
         let lock = self.0.lock(key, TTL).await.unwrap();
         let acquired = Instant::now();
         let lock = self.0.extend(&lock, TTL).await.unwrap();
         let renewed = Instant::now();
         self.0.unlock(&lock).await;
-        times([start, acquired, renewed, Instant::now()])
+        laps([start, acquired, renewed, Instant::now()])
     }
 }
 
