@@ -22,6 +22,14 @@ pub struct Lost {
     pub reason: LostReason,
 }
 
+impl Lost {
+    /// For stores that find a lease lost outside of its renewals.
+    #[must_use]
+    pub fn new(key: Key, token: Token, reason: LostReason) -> Self {
+        Self { key, token, reason }
+    }
+}
+
 /// Why a lease is lost.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

@@ -107,13 +107,16 @@ fn by_code(code: &str) -> (StoreErrorKind, &'static str) {
             Refusing,
             "give the role the rights that the page of lease-postgres lists",
         ),
-        "42P01" | "3F000" | "42703" => (
+        "42P01" | "3F000" | "42703" | "42883" => (
             Refusing,
             "the tables are missing or not the leases' own; let the store make them, or run what \
              PostgresOptions::schema_sql gives",
         ),
         "53100" => (Refusing, "the server's disk is full; make room"),
-        "42704" => (Refusing, "the store needs Postgres 12 or later"),
+        "42704" => (
+            Refusing,
+            "the store needs Postgres 12 or later, with its language plpgsql",
+        ),
         _ => match code.get(..2).unwrap_or_default() {
             "40" => (Unavailable, "try again"),
             "08" | "57" => (Unavailable, "see whether the server runs, and its log"),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::StoreError;
+use lease_core::{Holder, Key, StoreError};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Postgres, SqlStr, query};
@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::errors::{self, Phase};
 use crate::held::Held;
-use crate::reply::Replies;
+use crate::reply::{self, Replies};
 use crate::request::{Request, statement};
 use crate::sql::Statements;
 
@@ -126,6 +126,16 @@ impl Exchange {
     pub(crate) async fn notify(&self, keys: Vec<String>) -> Result<(), Failure> {
         let sql: SqlStr = self.statements.notify.clone();
         self.rows(query(sql).bind(keys)).await.map(drop)
+    }
+
+    /// Who was granted a key whose row cannot be had, if that grant has ended by
+    /// nothing but its time: a transaction keeps it, most likely its holder's.
+    pub(crate) async fn kept(&self, key: &Key) -> Result<Option<Holder>, StoreError> {
+        let look = query(self.statements.inspect.clone()).bind(vec![key.to_string()]);
+        match self.rows(look).await?.first() {
+            Some(row) => reply::kept(row),
+            None => Ok(None),
+        }
     }
 
     /// Forgets tombstones whose time is over.

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use lease_core::StoreError;
+use lease_core::{AcquireOutcome, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -94,6 +94,12 @@ impl Lane {
         loop {
             if let Some(reply) = self.ask_once(request.clone()).await? {
                 return Ok(reply);
+            }
+            // Whether that is a lock that stands, or one of many that come and go.
+            if again.is_long_for(request.ttl())
+                && let Some(holder) = self.exchange.kept(&request.key).await?
+            {
+                return Ok(Reply::Acquired(AcquireOutcome::Held(holder)));
             }
             again.pause(&request.key).await?;
         }

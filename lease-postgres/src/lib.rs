@@ -42,7 +42,7 @@
 //! | a connection is lost, or its session is ended | kept; what was under way is asked once more over another one where that can do no harm, else it is `UnknownOutcome`; connections are opened after a pause of at most a second | keep rising |
 //! | the application has used up its own pool | kept: no connection of it is used | keep rising |
 //! | the server takes no more connections | kept; `Unavailable` where a new one is needed | keep rising |
-//! | somebody's transaction keeps a key's row locked | kept; what would change that key is `Unavailable` after the response timeout. Other keys notice nothing | keep rising |
+//! | somebody's transaction keeps a key's row locked, as [`InTransaction::hold`] does | kept; what would change that key is `Unavailable` after the response timeout. Where an expired grant is kept so, acquiring finds it `Held`. Other keys notice nothing | keep rising |
 //! | serialization failures, deadlocks | none is seen: the statement is asked again | keep rising |
 //! | the server is a standby or read-only, its disk is full | kept; every change is `Refusing` and did nothing, renewals too, so that leases end at their deadlines | keep rising |
 //!
@@ -56,10 +56,14 @@
 //! for somebody else to run, and [`PostgresOptions::grants_sql`] the rights that a
 //! role needs then: `USAGE` of the schema; `SELECT` of the table with the version;
 //! `SELECT`, `INSERT` and `UPDATE` of the keys and the gate; and `DELETE` too of
-//! the tombstones. The database's encoding must be UTF8.
+//! the tombstones; `EXECUTE` of the two functions. The database's encoding must be UTF8.
 //!
-//! # Fenced writes
-//! [`PostgresStore`] itself is a [`Gate`] for resources that are elsewhere.
+//! # Inside your own transaction
+//! The lease and the data that it guards commit together: [`InTransaction`] proves a
+//! lease live and keeps it until the commit, or checks its token in the transaction
+//! that writes; so do SQL functions, for any other program. See
+//! [`transactions`](guide::transactions). [`PostgresStore`] itself is a [`Gate`] for
+//! resources that are elsewhere.
 //!
 //! # How it works inside
 //! * **A key is a row**, found by its bytes: the mark, the last grant and where
@@ -94,7 +98,9 @@ mod connection;
 mod diagnose;
 mod errors;
 mod exchange;
+pub mod guide;
 mod held;
+mod in_transaction;
 mod lane;
 mod list;
 mod names;
@@ -108,6 +114,7 @@ mod store;
 mod url;
 mod wake;
 
+pub use in_transaction::{InTransaction, must_begin_again};
 pub use options::PostgresOptions;
 pub use sqlx;
 pub use store::PostgresStore;

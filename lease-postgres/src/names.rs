@@ -68,6 +68,15 @@ impl Names {
         format!("{}.{}", quoted(&self.schema), self.local(suffix))
     }
 
+    /// What a function's body, which has these names in it, stands between.
+    pub(crate) fn quote(&self) -> String {
+        let mut quote = "$leases$".to_owned();
+        while self.schema.contains(&quote) || self.prefix.contains(&quote) {
+            quote.insert_str(1, "the_");
+        }
+        quote
+    }
+
     /// The channel on which freed keys are told of. Two stores that share it by
     /// chance only wake each other's waiters.
     pub(crate) fn channel(&self) -> String {
@@ -109,6 +118,14 @@ mod tests {
         for bad in ["", "a\0b", "a\n", &"s".repeat(64)] {
             assert!(Names::default().with_schema(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn no_name_ends_the_body_of_a_function() {
+        assert_eq!(Names::default().quote(), "$leases$");
+        let names = Names::default().with_schema("a$leases$").unwrap();
+        let names = names.with_prefix("$the_leases$").unwrap();
+        assert_eq!(names.quote(), "$the_the_leases$");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgPool};
 
 use crate::connection::Origin;
+use crate::in_transaction::InTransaction;
 use crate::names::Names;
 use crate::schema;
 use crate::store::PostgresStore;
@@ -200,7 +201,7 @@ impl PostgresOptions {
         self
     }
 
-    /// The SQL that makes the store's schema and tables, for somebody who may; a
+    /// The SQL that makes the store's schema, tables and functions, for somebody who may; a
     /// second run changes nothing.
     #[must_use]
     pub fn schema_sql(&self) -> String {
@@ -212,6 +213,13 @@ impl PostgresOptions {
     #[must_use]
     pub fn grants_sql(&self, role: &str) -> String {
         schema::grants(&self.names, role)
+    }
+
+    /// What uses this store's leases inside transactions of the user's own, over the
+    /// user's connections. Opens nothing.
+    #[must_use]
+    pub fn in_transaction(&self) -> InTransaction {
+        InTransaction::new(&self.names)
     }
 
     /// What a store with these options promises. Opens nothing.

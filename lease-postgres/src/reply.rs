@@ -155,6 +155,15 @@ pub(crate) fn state(key: Key, row: &PgRow) -> Result<KeyState, StoreError> {
     Ok(state)
 }
 
+/// The holder whose grant has expired and was not ended otherwise.
+pub(crate) fn kept(row: &PgRow) -> Result<Option<Holder>, StoreError> {
+    let granted = get::<Option<i16>>(row, "standing")? == Some(0);
+    match granted && get::<i64>(row, "remaining")? < 0 {
+        true => holder(row).map(Some),
+        false => Ok(None),
+    }
+}
+
 fn holder(row: &PgRow) -> Result<Holder, StoreError> {
     Ok(Holder {
         label: label(row)?,

@@ -1,6 +1,6 @@
 //! What one operation asks for, and how many of one kind are asked for at once.
 
-use lease_core::{AcquireRequest, FenceWhen, Key, Owner, RenewRequest, Token, TokenRule};
+use lease_core::{AcquireRequest, FenceWhen, Key, Owner, RenewRequest, Token, TokenRule, Ttl};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{Postgres, SqlStr, query};
@@ -98,6 +98,14 @@ impl Request {
     /// is as good as the first.
     pub(crate) fn may_repeat(&self) -> bool {
         self.kind() != Kind::Release
+    }
+
+    /// What an acquisition asks for.
+    pub(crate) fn ttl(&self) -> Option<Ttl> {
+        match &self.what {
+            What::Acquire(request) => Some(request.ttl),
+            _ => None,
+        }
     }
 
     /// The token that is shown to a gate.

@@ -1,4 +1,4 @@
-//! The tables: made if they are missing, refused if they are not ours.
+//! The tables, and the functions for others' transactions: made if they are missing, refused if they are not ours.
 
 use std::time::Duration;
 
@@ -17,6 +17,9 @@ const VERSION: i32 = 1;
 const COMPATIBLE: i32 = 1;
 
 const TABLES: &str = include_str!("sql/schema.sql");
+const FUNCTIONS: &str = include_str!("sql/functions.sql");
+/// What it makes, with what each takes.
+const SIGNATURES: [(&str, &str); 2] = [("admit", "text, bigint"), ("hold", "text, bytea, bigint")];
 
 /// Our tables, and the columns that this version knows.
 const COLUMNS: [(&str, &[&str]); 4] = [
@@ -135,7 +138,7 @@ impl Schema {
                 there += 1;
             }
         }
-        if there < COLUMNS.len() {
+        if there < COLUMNS.len() || !self.has_functions(&mut *db).await? {
             return Ok(Found::Missing);
         }
         let versions = AssertSqlSafe(format!(
@@ -154,6 +157,21 @@ impl Schema {
                  this program knows version {VERSION}; upgrade the program"
             ))),
         }
+    }
+
+    async fn has_functions(&self, db: &mut PgConnection) -> Result<bool, StoreError> {
+        let sql = "SELECT count(*) = cardinality($2) FROM pg_proc AS p \
+                   JOIN pg_namespace AS s ON s.oid = p.pronamespace \
+                   JOIN unnest($2::text[], $3::text[]) AS f (name, takes) \
+                       ON p.proname = f.name AND oidvectortypes(p.proargtypes) = f.takes \
+                   WHERE s.nspname = $1";
+        sqlx::query_scalar(sql)
+            .bind(self.names.schema())
+            .bind(SIGNATURES.map(|(name, _)| self.names.bare(name)))
+            .bind(SIGNATURES.map(|(_, takes)| takes))
+            .fetch_one(db)
+            .await
+            .map_err(|error| errors::classify(Phase::Unsent, "looking at the functions", error))
     }
 
     /// Makes what is missing, in one transaction and in turn with others.
@@ -203,9 +221,10 @@ impl Schema {
 fn tables(names: &Names) -> String {
     format!(
         "{}\nINSERT INTO {} (version, compatible) VALUES ({VERSION}, {COMPATIBLE})\n    \
-         ON CONFLICT (\"only\") DO NOTHING;\n",
+         ON CONFLICT (\"only\") DO NOTHING;\n{}",
         filled(TABLES, names),
-        names.full("schema")
+        names.full("schema"),
+        filled(FUNCTIONS, names)
     )
 }
 
@@ -223,11 +242,14 @@ pub(crate) fn grants(names: &Names, role: &str) -> String {
     let role = quoted(role);
     let [schema, keys, tombstones, gate] =
         ["schema", "keys", "tombstones", "gate"].map(|table| names.full(table));
+    let functions = SIGNATURES.map(|(name, takes)| format!("{}({takes})", names.full(name)));
+    let functions = functions.join(", ");
     format!(
         "GRANT USAGE ON SCHEMA {} TO {role};\n\
          GRANT SELECT ON {schema} TO {role};\n\
          GRANT SELECT, INSERT, UPDATE ON {keys}, {gate} TO {role};\n\
-         GRANT SELECT, INSERT, UPDATE, DELETE ON {tombstones} TO {role};\n",
+         GRANT SELECT, INSERT, UPDATE, DELETE ON {tombstones} TO {role};\n\
+         GRANT EXECUTE ON FUNCTION {functions} TO {role};\n",
         quoted(names.schema())
     )
 }

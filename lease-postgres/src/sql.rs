@@ -76,6 +76,7 @@ pub(crate) fn filled(text: &str, names: &Names) -> String {
         match name {
             "now" => whole.push_str(NOW),
             "channel" => whole.push_str(&names.channel()),
+            "quote" => whole.push_str(&names.quote()),
             "tombstones_until" => whole.push_str(&names.local(name)),
             table => whole.push_str(&names.full(table)),
         }

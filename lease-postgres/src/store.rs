@@ -18,6 +18,7 @@ use crate::connection::Origin;
 use crate::diagnose;
 use crate::exchange::Exchange;
 use crate::held::Held;
+use crate::in_transaction::InTransaction;
 use crate::lane::Lane;
 use crate::list;
 use crate::options::PostgresOptions;
@@ -84,6 +85,13 @@ impl PostgresStore {
         let taken = lanes.usual.exchange().held().take().await?;
         taken.unasked();
         Ok(())
+    }
+
+    /// What uses this store's leases inside transactions of the user's own, over the
+    /// user's connections to the same database.
+    #[must_use]
+    pub fn in_transaction(&self) -> InTransaction {
+        self.inner.options.in_transaction()
     }
 
     fn usual(&self) -> Result<Arc<Lane>, StoreError> {
@@ -246,8 +254,9 @@ impl LeaseBackend for PostgresStore {
     }
 }
 
-/// A gate in the store's database, beside its leases. Prefer a check in the
-/// same transaction as the write where the write goes to this database too.
+/// A gate in the store's database, beside its leases. Prefer
+/// [`InTransaction::admit`], in the same transaction as the write, where the write
+/// goes to this database too.
 #[async_trait]
 impl Gate for PostgresStore {
     async fn admit(&self, resource: &Key, token: Token) -> Result<(), AdmitError> {

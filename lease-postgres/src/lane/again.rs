@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lease_core::{Key, StoreError};
+use lease_core::{Key, StoreError, Ttl};
 use tokio::time::Instant;
 
 use super::Lane;
 
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// A row that cannot be had for this long is not merely contended.
+const KEPT_AFTER: Duration = Duration::from_millis(250);
 /// Between two looks for tombstones whose time is over.
 const PURGE_EVERY_S: u64 = 10;
 
@@ -31,6 +33,13 @@ impl Again {
             limit,
             pause: None,
         }
+    }
+
+    /// Whether an acquisition for this TTL has asked for so long that somebody
+    /// must be keeping the row, and the acquirer should know.
+    pub(super) fn is_long_for(&self, ttl: Option<Ttl>) -> bool {
+        let limit = |ttl: Ttl| KEPT_AFTER.min(self.limit / 2).min(ttl.get() / 4);
+        ttl.is_some_and(|ttl| self.begun.elapsed() >= limit(ttl))
     }
 
     pub(super) async fn pause(&mut self, key: &Key) -> Result<(), StoreError> {

@@ -6,5 +6,7 @@ mod opening;
 mod reference;
 mod roles;
 mod sessions;
+mod stopped;
 mod support;
+mod transactions;
 mod wake_ups;

@@ -80,3 +80,12 @@ pub(crate) async fn grant(
         other => panic!("{name} is free, and not {other:?}"),
     }
 }
+
+/// Waits for what is bound to happen.
+pub(crate) async fn until(mut happens: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !happens() {
+        assert!(began.elapsed() < LONG, "it has not happened");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

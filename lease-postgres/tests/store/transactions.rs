@@ -1,0 +1,562 @@
+//! The lease inside the user's own transaction.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lease_conformance::servers::postgres::PostgresServer;
+use lease_core::{
+    AcquireOutcome, AdmitError, Error, FenceWhen, Key, LeaseBackend, Leases, LostCause, LostReason,
+    Owner, Released, RenewOutcome, StoreErrorKind, Token,
+};
+use lease_postgres::sqlx::{
+    AssertSqlSafe, Connection as _, PgConnection, Row as _, query, raw_sql,
+};
+use lease_postgres::{InTransaction, PostgresStore, must_begin_again};
+
+use crate::support::{LONG, ask, connection, grant, key, options, options_at, owner, renewal};
+
+pub(crate) const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
+const PATIENCE: Duration = Duration::from_millis(600);
+
+async fn open(schema: &str) -> PostgresStore {
+    let options = options(schema).response_timeout(PATIENCE);
+    options.open().await.unwrap()
+}
+
+async fn run(db: &mut PgConnection, sql: &str) {
+    let sql = AssertSqlSafe(sql.to_owned());
+    raw_sql(sql).execute(db).await.unwrap();
+}
+
+/// As if its time had run out, or would in so many milliseconds.
+pub(crate) async fn expire(db: &mut PgConnection, schema: &str, name: &str, in_ms: i64) {
+    let sql = format!(
+        "UPDATE {schema}.lease_keys SET expires_us = \
+         (date_part('epoch', clock_timestamp()) * 1000000)::bigint + $2 * 1000 WHERE key = $1"
+    );
+    let sql = query(AssertSqlSafe(sql)).bind(name).bind(in_ms);
+    sql.execute(db).await.unwrap();
+}
+
+/// A transaction that has looked at something.
+async fn snapshot(db: &mut PgConnection, level: &str) {
+    let begin = format!("BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM pg_class");
+    run(db, &begin).await;
+}
+
+fn cause(held: Result<(), Error>) -> LostCause {
+    match held {
+        Err(Error::Lost(lost)) => match lost.reason {
+            LostReason::Store(cause) => cause,
+            other => panic!("lost by the client: {other:?}"),
+        },
+        other => panic!("not lost: {other:?}"),
+    }
+}
+
+fn kind(error: &Error) -> StoreErrorKind {
+    match error {
+        Error::Store(error) => error.kind(),
+        other => panic!("no error of the store: {other:?}"),
+    }
+}
+
+fn token(n: u64) -> Token {
+    Token::new(n).unwrap()
+}
+
+#[tokio::test]
+async fn what_is_held_is_renewed_and_nothing_ends_it_before_the_commit() {
+    let store = open("held").await;
+    for level in LEVELS {
+        let name = &level.replace(' ', "_");
+        let (me, mine) = grant(&store, name, LONG).await.unwrap();
+        let (mut db, mut admin) = (connection().await, connection().await);
+        run(&mut db, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+        let guard = store.in_transaction();
+        guard
+            .hold_grant(&mut db, &key(name), me, mine)
+            .await
+            .unwrap();
+        for _ in 0..2 {
+            let renewed = store.renew(&renewal(name, me, mine)).await.unwrap();
+            assert_eq!(renewed, RenewOutcome::Renewed);
+            let many = store.renew_many(&[renewal(name, me, mine)]).await;
+            assert!(matches!(many[..], [Ok(RenewOutcome::Renewed)]), "{many:?}");
+        }
+        // More than once, and after renewals.
+        guard
+            .hold_grant(&mut db, &key(name), me, mine)
+            .await
+            .unwrap();
+        for error in [
+            store.release(&key(name), me, mine).await.map(drop),
+            store.abandon(&key(name), me).await,
+            store
+                .fence(&key(name), token(1 << 52), FenceWhen::Immediately)
+                .await
+                .map(drop),
+        ] {
+            let error = error.unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+        }
+        expire(&mut admin, "held", name, -1).await;
+        let began = Instant::now();
+        let other = store.acquire(&ask(name, owner(), LONG)).await.unwrap();
+        let AcquireOutcome::Held(holder) = other else {
+            panic!("{level}: {other:?}");
+        };
+        assert_eq!((holder.token, holder.remaining), (mine, Duration::ZERO));
+        assert!(began.elapsed() >= Duration::from_millis(250));
+        run(&mut db, "COMMIT").await;
+        let other = store.acquire(&ask(name, owner(), LONG)).await.unwrap();
+        assert!(matches!(other, AcquireOutcome::Granted(_)), "{other:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_newest_grant_counts_and_not_the_snapshot() {
+    let store = open("newest").await;
+    let guard = store.in_transaction();
+    let (mut db, mut admin) = (connection().await, connection().await);
+    for level in LEVELS {
+        let committed = level == LEVELS[0];
+        let name = &level.replace(' ', "_");
+        // Before the key's first grant.
+        snapshot(&mut db, level).await;
+        let (me, mine) = grant(&store, name, LONG).await.unwrap();
+        let first = guard.hold_grant(&mut db, &key(name), me, mine).await;
+        match first {
+            Ok(()) => assert!(committed),
+            Err(error) => assert!(!committed && must_begin_again(&error), "{error}"),
+        }
+        run(&mut db, "ROLLBACK").await;
+        // A renewal since, on a live grant: nothing to begin again for.
+        snapshot(&mut db, level).await;
+        store.renew(&renewal(name, me, mine)).await.unwrap();
+        guard
+            .hold_grant(&mut db, &key(name), me, mine)
+            .await
+            .unwrap();
+        run(&mut db, "ROLLBACK").await;
+        // The snapshot shows it expired, and it was renewed since.
+        expire(&mut admin, "newest", name, -1).await;
+        snapshot(&mut db, level).await;
+        expire(&mut admin, "newest", name, 60_000).await;
+        match guard.hold_grant(&mut db, &key(name), me, mine).await {
+            Ok(()) => assert!(committed),
+            Err(error) => {
+                assert!(!committed && must_begin_again(&error), "{error}");
+                assert_eq!(kind(&error), StoreErrorKind::Unavailable);
+            }
+        }
+        run(&mut db, "ROLLBACK").await;
+        // The snapshot shows it live, and it was taken over since; the newer
+        // grant was even renewed.
+        snapshot(&mut db, level).await;
+        expire(&mut admin, "newest", name, -1).await;
+        let (other, theirs) = grant(&store, name, LONG).await.unwrap();
+        store.renew(&renewal(name, other, theirs)).await.unwrap();
+        match guard.hold_grant(&mut db, &key(name), me, mine).await {
+            Err(Error::Lost(lost)) => {
+                assert!(committed);
+                assert_eq!(cause(Err(Error::Lost(lost))), LostCause::TakenOver);
+            }
+            Err(error) => assert!(!committed && must_begin_again(&error), "{error}"),
+            Ok(()) => panic!("{level}: held what somebody else has"),
+        }
+        run(&mut db, "ROLLBACK").await;
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_that_is_under_way_is_waited_for_and_not_kept_out_afterwards() {
+    let store = open("under_way").await;
+    let (me, mine) = grant(&store, "k", LONG).await.unwrap();
+    let (mut db, mut admin) = (connection().await, connection().await);
+    expire(&mut admin, "under_way", "k", -1).await;
+    run(&mut admin, "BEGIN").await;
+    expire(&mut admin, "under_way", "k", 60_000).await;
+    let mut tx = db.begin().await.unwrap();
+    let guard = store.in_transaction();
+    let k = key("k");
+    let (held, ()) = tokio::join!(guard.hold_grant(&mut tx, &k, me, mine), async {
+        crate::support::until(|| {
+            let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+            crate::support::server().sql(waits).unwrap().integer() > Some(0)
+        })
+        .await;
+        run(&mut admin, "COMMIT").await;
+    });
+    held.unwrap();
+    let renewed = store.renew(&renewal("k", me, mine)).await.unwrap();
+    assert_eq!(renewed, RenewOutcome::Renewed);
+    tx.commit().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_lease_says_why() {
+    let store = open("lost").await;
+    let guard = store.in_transaction();
+    let (mut db, mut admin) = (connection().await, connection().await);
+    for level in LEVELS {
+        let grants = [
+            ("expired", LostCause::Expired),
+            ("released", LostCause::Released),
+            ("abandoned", LostCause::Released),
+            ("fenced", LostCause::Revoked),
+            ("taken", LostCause::TakenOver),
+            ("never", LostCause::Unknown),
+        ];
+        for (what, expected) in grants {
+            let name = &format!("{what}_{}", level.replace(' ', "_"));
+            let (mut me, mut mine) = (owner(), token(7));
+            if what != "never" {
+                (me, mine) = grant(&store, name, LONG).await.unwrap();
+            }
+            match what {
+                "expired" => expire(&mut admin, "lost", name, -1).await,
+                "released" => drop(store.release(&key(name), me, mine).await.unwrap()),
+                "abandoned" => store.abandon(&key(name), me).await.unwrap(),
+                "fenced" => {
+                    let above = token(mine.get() + 1);
+                    let fenced = store.fence(&key(name), above, FenceWhen::AtExpiry).await;
+                    fenced.unwrap();
+                }
+                "taken" => {
+                    expire(&mut admin, "lost", name, -1).await;
+                    grant(&store, name, LONG).await.unwrap();
+                }
+                _ => {}
+            }
+            run(&mut db, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+            let held = guard.hold_grant(&mut db, &key(name), me, mine).await;
+            assert_eq!(cause(held), expected, "{name}");
+            // Whoever goes on all the same commits nothing.
+            let next = raw_sql("SELECT 1").execute(&mut db).await.unwrap_err();
+            assert_eq!(next.as_database_error().unwrap().code().unwrap(), "25P02");
+            run(&mut db, "ROLLBACK").await;
+        }
+    }
+    let keys = "SELECT count(*) FROM lost.lease_keys WHERE key LIKE 'never%'";
+    let left = crate::support::server().sql(keys).unwrap().integer();
+    assert_eq!(left, Some(0), "asking leaves nothing");
+}
+
+#[tokio::test]
+async fn nothing_is_held_or_admitted_outside_of_a_transaction() {
+    let store = open("outside").await;
+    let guard = store.in_transaction();
+    let (me, mine) = grant(&store, "k", LONG).await.unwrap();
+    let mut db = connection().await;
+    let refused = |error: &Error| {
+        assert_eq!(kind(error), StoreErrorKind::InvalidInput, "{error}");
+        assert!(error.to_string().contains("begin one"), "{error}");
+    };
+    refused(
+        &guard
+            .hold_grant(&mut db, &key("k"), me, mine)
+            .await
+            .unwrap_err(),
+    );
+    let admitted = guard.admit(&mut db, &key("r"), mine).await;
+    assert!(
+        matches!(admitted, Err(AdmitError::Store(_))),
+        "{admitted:?}"
+    );
+    // Begun by SQL, it is one.
+    run(&mut db, "BEGIN").await;
+    guard
+        .hold_grant(&mut db, &key("k"), me, mine)
+        .await
+        .unwrap();
+    run(&mut db, "ROLLBACK").await;
+    // Ended by SQL, behind the driver's back, it is none.
+    let mut tx = db.begin().await.unwrap();
+    run(&mut tx, "COMMIT").await;
+    refused(
+        &guard
+            .hold_grant(&mut tx, &key("k"), me, mine)
+            .await
+            .unwrap_err(),
+    );
+    let admitted = guard.admit(&mut tx, &key("r"), mine).await;
+    assert!(
+        matches!(admitted, Err(AdmitError::Store(_))),
+        "{admitted:?}"
+    );
+    let _ = tx.rollback().await;
+    let gate = "SELECT count(*) FROM outside.lease_gate";
+    assert_eq!(
+        crate::support::server().sql(gate).unwrap().integer(),
+        Some(0)
+    );
+    // After a failure, in a read-only one, and in a database without leases.
+    run(&mut db, "BEGIN").await;
+    drop(raw_sql("SELECT 1/0").execute(&mut db).await.unwrap_err());
+    let error = guard
+        .hold_grant(&mut db, &key("k"), me, mine)
+        .await
+        .unwrap_err();
+    assert_eq!(kind(&error), StoreErrorKind::Refusing, "{error}");
+    run(&mut db, "ROLLBACK; BEGIN READ ONLY").await;
+    let error = guard
+        .hold_grant(&mut db, &key("k"), me, mine)
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("read-only"), "{error}");
+    run(&mut db, "ROLLBACK; BEGIN").await;
+    let elsewhere = options("no_such_schema").in_transaction();
+    let error = elsewhere
+        .hold_grant(&mut db, &key("k"), me, mine)
+        .await
+        .unwrap_err();
+    assert_eq!(kind(&error), StoreErrorKind::Refusing, "{error}");
+    assert!(
+        error.to_string().contains("not the store's database"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_token_is_admitted_until_a_higher_one_and_never_beside_it() {
+    let store = open("admitted").await;
+    let guard = store.in_transaction();
+    for level in LEVELS {
+        let r = key(&level.replace(' ', "_"));
+        let (mut one, mut two, mut newer) =
+            (connection().await, connection().await, connection().await);
+        let begin = format!("BEGIN ISOLATION LEVEL {level}");
+        run(&mut one, &begin).await;
+        guard.admit(&mut one, &r, token(5)).await.unwrap();
+        run(&mut one, "COMMIT").await;
+        // Two transactions of one holder, side by side.
+        run(&mut one, &begin).await;
+        run(&mut two, &begin).await;
+        guard.admit(&mut one, &r, token(5)).await.unwrap();
+        guard.admit(&mut two, &r, token(5)).await.unwrap();
+        // The next holder waits for both.
+        run(
+            &mut newer,
+            &format!("{begin}; SET LOCAL lock_timeout TO 50"),
+        )
+        .await;
+        let waits = guard.admit(&mut newer, &r, token(6)).await.unwrap_err();
+        let AdmitError::Store(waits) = waits else {
+            panic!("{waits}");
+        };
+        assert_eq!(waits.kind(), StoreErrorKind::Unavailable, "{waits}");
+        run(&mut newer, "ROLLBACK").await;
+        run(&mut one, "COMMIT").await;
+        run(&mut two, "ROLLBACK").await;
+        // What is rolled back was not admitted.
+        run(&mut newer, &begin).await;
+        guard.admit(&mut newer, &r, token(9)).await.unwrap();
+        run(&mut newer, "ROLLBACK").await;
+        // The snapshot is older than the higher token.
+        snapshot(&mut one, level).await;
+        run(&mut newer, &begin).await;
+        guard.admit(&mut newer, &r, token(6)).await.unwrap();
+        run(&mut newer, "COMMIT").await;
+        match guard.admit(&mut one, &r, token(5)).await.unwrap_err() {
+            AdmitError::Stale(stale) => {
+                assert_eq!((stale.presented, stale.admitted), (token(5), token(6)));
+                assert_eq!(level, LEVELS[0]);
+            }
+            error => assert!(must_begin_again(&error) && level != LEVELS[0], "{error}"),
+        }
+        run(&mut one, "ROLLBACK").await;
+        run(&mut one, &begin).await;
+        let stale = guard.admit(&mut one, &r, token(5)).await;
+        assert!(matches!(stale, Err(AdmitError::Stale(_))), "{stale:?}");
+        run(&mut one, "ROLLBACK").await;
+    }
+}
+
+#[tokio::test]
+async fn a_holder_may_release_and_a_waiter_wait_while_a_transaction_holds() {
+    let store = options("waiting").open().await.unwrap();
+    let guard = store.in_transaction();
+    let leases = Leases::new(Arc::new(store.clone()));
+    for released in [true, false] {
+        let name = format!("released {released}");
+        let lease = leases.lease(name.as_str()).acquire().await.unwrap();
+        let mut db = connection().await;
+        let mut tx = db.begin().await.unwrap();
+        guard.hold(&mut tx, &lease).await.unwrap();
+        let others = Leases::new(Arc::new(store.clone()));
+        let waiter = tokio::spawn({
+            let others = others.clone();
+            let name = name.clone();
+            async move { others.lease(name.as_str()).ttl(LONG).acquire().await }
+        });
+        let releasing = match released {
+            true => Some(tokio::spawn(lease.release())),
+            false => {
+                drop(lease.detach().unwrap());
+                expire(&mut connection().await, "waiting", &name, -1).await;
+                None
+            }
+        };
+        // Long enough for everybody to meet the lock, many times.
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        assert!(!waiter.is_finished());
+        assert!(releasing.as_ref().is_none_or(|r| !r.is_finished()));
+        tx.commit().await.unwrap();
+        let committed = Instant::now();
+        if let Some(releasing) = releasing {
+            assert_eq!(releasing.await.unwrap().unwrap(), Released::Freed);
+        }
+        let lease = waiter.await.unwrap().unwrap();
+        assert!(
+            committed.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            committed.elapsed()
+        );
+        lease.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_rollback_to_a_savepoint_before_it_undoes_a_hold() {
+    let store = open("savepoint").await;
+    let (me, mine) = grant(&store, "k", LONG).await.unwrap();
+    let mut db = connection().await;
+    let mut tx = db.begin().await.unwrap();
+    let mut inner = tx.begin().await.unwrap();
+    let guard = store.in_transaction();
+    guard
+        .hold_grant(&mut inner, &key("k"), me, mine)
+        .await
+        .unwrap();
+    inner.rollback().await.unwrap();
+    store.release(&key("k"), me, mine).await.unwrap();
+    tx.commit().await.unwrap();
+    // One that is kept keeps the lease, too.
+    let (me, mine) = grant(&store, "k", LONG).await.unwrap();
+    let mut tx = db.begin().await.unwrap();
+    let mut inner = tx.begin().await.unwrap();
+    guard
+        .hold_grant(&mut inner, &key("k"), me, mine)
+        .await
+        .unwrap();
+    inner.commit().await.unwrap();
+    drop(store.release(&key("k"), me, mine).await.unwrap_err());
+    tx.commit().await.unwrap();
+}
+
+async fn hold_and_admit(
+    db: &mut PgConnection,
+    guard: &InTransaction,
+    me: Owner,
+    mine: Token,
+    k: &Key,
+) {
+    let mut tx = db.begin().await.unwrap();
+    guard.hold_grant(&mut tx, k, me, mine).await.unwrap();
+    guard.admit(&mut tx, k, mine).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_printed_rights_are_enough_and_settings_of_the_session_change_nothing() {
+    let server = PostgresServer::builder()
+        .fsync(false)
+        .role("app", "p", "")
+        .role("stranger", "p", "")
+        .start()
+        .unwrap();
+    // Names that would end a function's body, or a string.
+    let options = options_at(&server, "o'$leases$")
+        .table_prefix("$$ \"x\\")
+        .unwrap();
+    let store = options.open().await.unwrap();
+    let (me, mine) = grant(&store, "k", LONG).await.unwrap();
+    let options = options_at(&server, "o'$leases$")
+        .table_prefix("$$ \"x\\")
+        .unwrap();
+    server.sql(&options.grants_sql("app")).unwrap();
+    server
+        .sql(
+            "CREATE SCHEMA wrong; GRANT USAGE ON SCHEMA wrong TO PUBLIC; \
+             CREATE FUNCTION wrong.clock_timestamp() RETURNS timestamptz LANGUAGE sql \
+                AS $$ SELECT timestamptz '1999-01-01' $$; \
+             CREATE FUNCTION wrong.differs(timestamptz, timestamptz) RETURNS boolean LANGUAGE sql \
+                AS $$ SELECT false $$; \
+             CREATE OPERATOR wrong.<> (FUNCTION = wrong.differs, LEFTARG = timestamptz, \
+                RIGHTARG = timestamptz); \
+             ALTER ROLE app SET search_path TO wrong, pg_catalog; \
+             ALTER ROLE app SET timezone TO 'Asia/Kathmandu'; \
+             ALTER ROLE app SET bytea_output TO 'escape'; \
+             ALTER ROLE app SET standard_conforming_strings TO off",
+        )
+        .unwrap();
+    let url = server.url().user("app", "p").to_string();
+    let mut db = PgConnection::connect(&url).await.unwrap();
+    hold_and_admit(&mut db, &store.in_transaction(), me, mine, &key("k")).await;
+    let url = server.url().user("stranger", "p").to_string();
+    let mut db = PgConnection::connect(&url).await.unwrap();
+    let mut tx = db.begin().await.unwrap();
+    let refused = store
+        .in_transaction()
+        .hold_grant(&mut tx, &key("k"), me, mine)
+        .await;
+    let refused = refused.unwrap_err();
+    assert_eq!(kind(&refused), StoreErrorKind::Refusing, "{refused}");
+    assert!(refused.to_string().contains("rights"), "{refused}");
+}
+
+#[tokio::test]
+async fn the_recipe_of_the_guide_fences_what_other_programs_write() {
+    let page = include_str!("../../docs/transactions.md");
+    let recipe: Vec<_> = page
+        .split("```sql")
+        .skip(1)
+        .filter_map(|block| block.split("```").next())
+        .collect();
+    let [trigger, write] = recipe[..] else {
+        panic!("the page has {} pieces of SQL", recipe.len());
+    };
+    let server = PostgresServer::builder().fsync(false).start().unwrap();
+    let options = lease_postgres::PostgresOptions::from_url(&server.url().to_string()).unwrap();
+    let store = options.open().await.unwrap();
+    let mut db = PgConnection::connect(&server.url().to_string())
+        .await
+        .unwrap();
+    run(
+        &mut db,
+        "CREATE TABLE ledger (id bigint PRIMARY KEY, total bigint)",
+    )
+    .await;
+    run(&mut db, "INSERT INTO ledger VALUES (1, 0)").await;
+    run(&mut db, trigger).await;
+    run(&mut db, write).await;
+    let written = raw_sql("SELECT total FROM ledger")
+        .fetch_one(&mut db)
+        .await
+        .unwrap();
+    assert_eq!(written.get::<i64, _>(0), 10);
+    let code = |error: lease_postgres::sqlx::Error| {
+        let error = error.into_database_error().unwrap();
+        error.code().unwrap().into_owned()
+    };
+    // Without a token, whatever is written, also after one was shown.
+    for sql in [
+        "UPDATE ledger SET total = 0",
+        "DELETE FROM ledger",
+        "TRUNCATE ledger",
+        "INSERT INTO ledger VALUES (2, 2)",
+    ] {
+        let refused = raw_sql(sql).execute(&mut db).await.unwrap_err();
+        assert_eq!(code(refused), "22004", "{sql}");
+    }
+    let shown: u64 = write.split("'").nth(1).unwrap().parse().unwrap();
+    lease_core::Gate::admit(&store, &key("ledger"), token(shown + 1))
+        .await
+        .unwrap();
+    let refused = raw_sql(AssertSqlSafe(write))
+        .execute(&mut db)
+        .await
+        .unwrap_err();
+    assert_eq!(code(refused), "LE001");
+}
