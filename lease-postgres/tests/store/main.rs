@@ -1,6 +1,7 @@
 //! What the store does on real servers, apart from the shared suite.
 #![allow(clippy::unwrap_used)]
 
+mod admitting;
 mod locks;
 mod opening;
 mod reference;
