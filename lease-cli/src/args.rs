@@ -23,7 +23,7 @@ LEASE_LOG=info (or debug, trace) shows every step of a lease on stderr.")]
 pub(crate) struct Cli {
     /// The store, as a URL: sqlite:///absolute/path.db, redis://host:6379/0,
     /// redis+sentinel://host,host/name, redis+cluster://host,host,
-    /// redlock://host,host,host.
+    /// redlock://host,host,host, postgres://user@host/database.
     ///
     /// Others on this machine can see arguments: set a URL that holds a
     /// password as $LEASE_STORE.

@@ -104,7 +104,9 @@ impl Query {
     fn read(&mut self, pair: &str) -> Result<(), InvalidInput> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         if self.seen.iter().any(|seen| seen == name) {
-            return Err(bad(format!("{name:?} is twice in a Postgres URL")));
+            return Err(bad(
+                "an option is given twice in a Postgres URL; give each once",
+            ));
         }
         if DRIVERS.contains(&name) {
             self.drivers.push(pair.to_owned());
@@ -140,8 +142,14 @@ fn apply(
         "response_timeout_ms" => options.response_timeout(millis(name, value)?),
         "connect_timeout_ms" => options.connect_timeout(millis(name, value)?),
         _ => {
+            // Anything else may be the rest of a password.
+            let plain = name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+            let shown = match plain && !name.is_empty() {
+                true => format!("{name:?}"),
+                false => "something behind the ?".to_owned(),
+            };
             return Err(bad(format!(
-                "{name:?} is not an option of a Postgres URL; known are {} and {OURS}",
+                "{shown} is not an option of a Postgres URL; known are {} and {OURS}",
                 DRIVERS.join(", ")
             )));
         }

@@ -57,7 +57,7 @@ enum Connect {
 }
 
 async fn opened(url: &str, connect: Connect) -> Result<Store, Error> {
-    #[cfg(not(feature = "redis"))]
+    #[cfg(not(any(feature = "redis", feature = "postgres")))]
     let _ = connect;
     let scheme = url::scheme(url)?;
     let Some(known) = known::find(&scheme) else {
@@ -79,6 +79,10 @@ async fn opened(url: &str, connect: Connect) -> Result<Store, Error> {
         Kind::Redis | Kind::RedisSentinel | Kind::RedisCluster | Kind::Redlock => {
             Err(feature_off(known))
         }
+        #[cfg(feature = "postgres")]
+        Kind::Postgres => postgres(&scheme, url, connect).await,
+        #[cfg(not(feature = "postgres"))]
+        Kind::Postgres => Err(feature_off(known)),
         Kind::Later => Err(not_yet(known)),
     }
 }
@@ -122,14 +126,23 @@ async fn redlock(scheme: &str, url: &str, connect: Connect) -> Result<Store, Err
     })
 }
 
+#[cfg(feature = "postgres")]
+async fn postgres(scheme: &str, url: &str, connect: Connect) -> Result<Store, Error> {
+    let options = lease_postgres::PostgresOptions::from_url(&with_scheme(scheme, url))?;
+    Ok(match connect {
+        Connect::Now => options.open().await?.into(),
+        Connect::Later => options.open_lazily()?.into(),
+    })
+}
+
 /// Schemes are not case-sensitive; what follows is.
-#[cfg(any(feature = "sqlite", feature = "redis"))]
+#[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres"))]
 fn with_scheme(scheme: &str, url: &str) -> String {
     let rest = url.get(scheme.len()..).unwrap_or_default();
     format!("{scheme}{rest}")
 }
 
-#[cfg(not(all(feature = "sqlite", feature = "redis")))]
+#[cfg(not(all(feature = "sqlite", feature = "redis", feature = "postgres")))]
 fn feature_off(known: &Known) -> Error {
     let (name, feature) = (known.name, known.feature.unwrap_or_default());
     InvalidInput::Url(format!(

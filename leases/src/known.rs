@@ -51,6 +51,7 @@ pub(crate) enum Kind {
     RedisSentinel,
     RedisCluster,
     Redlock,
+    Postgres,
     Later,
 }
 
@@ -129,7 +130,12 @@ pub(crate) const KNOWN: &[Known] = &[
         schemes: &["redlock", "redlocks"],
         feature: Some("redis"),
     },
-    later("postgres", &["postgres", "postgresql"], "postgres"),
+    Known {
+        kind: Kind::Postgres,
+        name: "postgres",
+        schemes: &["postgres", "postgresql"],
+        feature: Some("postgres"),
+    },
     later("nats", &["nats"], "nats"),
     later("queue-postgres", &["queue+postgres"], "queue"),
     later("queue-redis", &["queue+redis"], "queue"),
@@ -166,6 +172,14 @@ fn availability(known: &Known) -> Availability {
         Kind::Redis | Kind::RedisSentinel | Kind::RedisCluster | Kind::Redlock => {
             Availability::FeatureOff
         }
+        #[cfg(feature = "postgres")]
+        Kind::Postgres => match lease_postgres::PostgresOptions::from_url("postgres://localhost") {
+            Ok(options) => compiled_in(options.guarantees()),
+            // A URL of our own: never.
+            Err(_) => Availability::NotYet,
+        },
+        #[cfg(not(feature = "postgres"))]
+        Kind::Postgres => Availability::FeatureOff,
         Kind::Later => Availability::NotYet,
     }
 }

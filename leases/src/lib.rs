@@ -56,6 +56,7 @@
 //! | `redis+sentinel://host:26379,host:26379/name/0`, `rediss+sentinel://…` by TLS | `redis` | whoever reaches the primary that these sentinels name |
 //! | `redis+cluster://host:6379,host:6379`, `rediss+cluster://…` by TLS | `redis` | whoever reaches that Redis Cluster |
 //! | `redlock://host,host,host/0`, `redlocks://…` by TLS | `redis` | whoever reaches a majority of those servers |
+//! | `postgres://user@host:5432/database`, also `postgresql://…`; `?sslmode=verify-full` for TLS, `?host=/run/postgresql` for a socket | `postgres` | whoever reaches that database |
 //!
 //! `valkey://`, `valkeys://`, `valkey+unix://`, `valkey+sentinel://`,
 //! `valkeys+sentinel://`, `valkey+cluster://`, `valkeys+cluster://` and `unix://`
@@ -65,6 +66,7 @@
 //! * `sqlite` (default): leases in an SQLite file.
 //! * `redis`: leases on a Redis or Valkey server, a cluster or a quorum of them, by TLS
 //!   too.
+//! * `postgres`: leases in a Postgres database, by TLS too.
 //! * `metrics`: counters, histograms and gauges through the `metrics` facade.
 //! * `full`: all of them.
 #![forbid(unsafe_code)]
@@ -78,6 +80,9 @@ mod url;
 pub use connect::{connect, open, open_lazily};
 pub use known::{Availability, StoreInfo, stores};
 pub use lease_core::*;
+/// Leases in a Postgres database: options, the SQL of its tables and rights.
+#[cfg(feature = "postgres")]
+pub use lease_postgres as postgres;
 /// Leases on a Redis server: options, and fenced writes there.
 #[cfg(feature = "redis")]
 pub use lease_redis as redis;

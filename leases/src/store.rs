@@ -48,6 +48,13 @@ impl From<lease_sqlite::SqliteStore> for Store {
     }
 }
 
+#[cfg(feature = "postgres")]
+impl From<lease_postgres::PostgresStore> for Store {
+    fn from(store: lease_postgres::PostgresStore) -> Self {
+        Self::new(Arc::new(store.clone()), Arc::new(store))
+    }
+}
+
 #[cfg(feature = "redis")]
 impl From<lease_redis::RedisStore> for Store {
     fn from(store: lease_redis::RedisStore) -> Self {

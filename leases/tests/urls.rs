@@ -52,13 +52,7 @@ async fn a_store_gives_its_leases_and_its_gate_and_no_secrets() {
 
 #[tokio::test]
 async fn a_known_scheme_that_is_not_here_says_what_to_do() {
-    for url in [
-        "postgres://h/d",
-        "postgresql://h/d",
-        "nats://h",
-        "queue+postgres://h/d",
-        "queue+redis://h/0",
-    ] {
+    for url in ["nats://h", "queue+postgres://h/d", "queue+redis://h/0"] {
         let words = refused(url).await;
         assert!(words.contains("is not in this version"), "{words}");
         assert!(words.contains("usable here: memory:"), "{words}");
@@ -86,9 +80,11 @@ async fn an_unknown_scheme_lists_the_known_ones() {
 #[tokio::test]
 async fn no_error_repeats_a_secret() {
     for url in [
-        "postgres://user:hunter2@host/db?password=x7",
-        "POSTGRES://user:hunter2@host/db?password=x7",
+        "postgres://user:hunter2@host/db?password=x7@host",
+        "POSTGRES://user:hunter2@host/db?password=x7#",
         "postgre://user:hunter2@host/db?password=x7",
+        "postgresql://user:hun/ter2@host/hunter2?sslmode=x7",
+        "postgres://user:hunter2@host/db?x7=hunter2",
         "user:hunter2@host/db?password=x7",
         "hunter2@host",
         "redis+sentinel://:hunter2@h:1,h:2/m?password=x7",
@@ -137,6 +133,13 @@ fn every_store_is_listed_with_what_it_promises_or_what_it_lacks() {
         assert!(matches!(redis.availability, Availability::CompiledIn(_)));
     } else {
         assert_eq!(redis.availability, Availability::FeatureOff);
+    }
+    let postgres = stores.iter().find(|s| s.name == "postgres").unwrap();
+    assert_eq!(postgres.feature, Some("postgres"));
+    if cfg!(feature = "postgres") {
+        assert!(matches!(postgres.availability, Availability::CompiledIn(_)));
+    } else {
+        assert_eq!(postgres.availability, Availability::FeatureOff);
     }
     let mut schemes: Vec<_> = stores.iter().flat_map(|s| s.schemes).collect();
     let all = schemes.len();
@@ -310,6 +313,89 @@ mod redis {
         server.kill().unwrap();
         let gone = kind(format!("redis://:hunter2@{address}")).await;
         assert_eq!(gone, StoreErrorKind::Unavailable);
+    }
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use lease_conformance::servers::postgres::PostgresServer;
+    use leases::StoreErrorKind;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn every_scheme_reaches_the_database() {
+        let server = PostgresServer::builder().fsync(false).start().unwrap();
+        let (tcp, unix) = (server.url().to_string(), server.unix_url().to_string());
+        let mut highest = None;
+        for url in [
+            tcp.clone(),
+            tcp.replacen("postgres:", "PostgreSQL:", 1),
+            unix,
+        ] {
+            let leases = leases::connect(&url).await.unwrap();
+            assert_eq!(leases.inspect("k").await.unwrap().high_water, highest);
+            let lease = leases.lease("k").acquire().await.unwrap();
+            highest = Some(lease.token());
+            lease.release().await.unwrap();
+            let promised = leases.guarantees().clone();
+            let listed = leases::stores().into_iter().find(|s| s.name == "postgres");
+            assert_eq!(
+                listed.unwrap().availability,
+                Availability::CompiledIn(Box::new(promised))
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn its_gate_is_in_the_database_under_the_same_schema() {
+        let server = PostgresServer::builder().fsync(false).start().unwrap();
+        let url = server.url().to_string();
+        let (key, token) = (Key::new("r").unwrap(), |n| Token::new(n).unwrap());
+        let first = leases::open(&url).await.unwrap();
+        first.gate().admit(&key, token(2)).await.unwrap();
+        let second = leases::open(&url).await.unwrap();
+        assert!(second.gate().admit(&key, token(1)).await.is_err());
+        let with = if url.contains('?') { '&' } else { '?' };
+        let other = leases::open(&format!("{url}{with}schema=other"))
+            .await
+            .unwrap();
+        other.gate().admit(&key, token(1)).await.unwrap();
+        assert_eq!(format!("{other:?}"), "Store { store: \"postgres\", .. }");
+    }
+
+    #[tokio::test]
+    async fn who_is_refused_or_hears_nothing_is_told_so_and_no_secret() {
+        let server = PostgresServer::builder().fsync(false).start().unwrap();
+        let url = format!("postgres://app:hunter2@{}/app", server.address());
+        let kind = |url: String| async move {
+            match leases::open(&url).await.unwrap_err() {
+                Error::Store(error) => {
+                    let words = format!("{error} {error:?}");
+                    assert!(!words.contains("hunter2"), "{words}");
+                    error.kind()
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(kind(url.clone()).await, StoreErrorKind::Refusing);
+        server.kill().unwrap();
+        assert_eq!(kind(url.clone()).await, StoreErrorKind::Unavailable);
+        // To be looked at later, it opens all the same.
+        let store = leases::open_lazily(&url).await.unwrap();
+        assert!(!format!("{store:?}").contains("hunter2"));
+    }
+}
+
+#[cfg(not(feature = "postgres"))]
+#[tokio::test]
+async fn without_its_feature_postgres_says_so() {
+    for url in ["postgres://h/d", "postgresql://h/d"] {
+        let words = refused(url).await;
+        assert!(
+            words.contains("turn on the cargo feature \"postgres\""),
+            "{words}"
+        );
     }
 }
 

@@ -1,0 +1,298 @@
+//! The program on real Postgres servers, on good days and bad ones.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::fs;
+use std::process::Stdio;
+
+use lease_conformance::servers::postgres::{PostgresServer, PostgresUrl};
+use nix::sys::signal::Signal;
+use support::{Place, lives, number, until};
+
+/// Nothing here ends the machine, so no commit has to wait for the disk.
+fn plain() -> PostgresServer {
+    PostgresServer::builder().fsync(false).start().unwrap()
+}
+
+fn on(server: &PostgresServer) -> Place {
+    Place::with_store(server.url())
+}
+
+/// Every command does what it should.
+fn use_every_command(place: &Place) {
+    let acquire = ["acquire", "a/k", "--ttl", "1m", "--label", "me", "--json"];
+    let grant = place.done(&acquire).ok().json();
+    let owner = grant["owner"].as_str().unwrap();
+    let token = grant["token"].as_u64().unwrap().to_string();
+    place
+        .done(&["acquire", "a/k", "--ttl", "1m", "-n"])
+        .code(75);
+    let held = ["a/k", "--owner", owner, "--token", &token];
+    let renew = [&["renew"][..], &held, &["--ttl", "2m"]].concat();
+    let release = [&["release"][..], &held].concat();
+    place.done(&renew).ok();
+    assert_eq!(place.holder("a/k")["label"], "me");
+    let listed = place.done(&["list", "a/", "--json"]).ok().json();
+    assert_eq!(listed[0]["holder"]["token"], grant["token"]);
+    place.done(&release).ok();
+    place.done(&release).code(76);
+    place.done(&renew).code(76);
+
+    let script = "echo $LEASE_KEY; \"$LEASE\" admit ledger --token $LEASE_TOKEN";
+    let ran = place.run(&[], "a/k", script).end().ok();
+    assert_eq!(ran.out, "a/k\n");
+    let stale = place.done(&["admit", "ledger", "--token", &token]);
+    stale.code(76).error_line("stale");
+
+    place.done(&["acquire", "f", "--ttl", "1m"]).ok();
+    let fenced = place.done(&["fence", "f", "--yes", "--json"]).ok().json();
+    let cut_off = fenced["cut_off"]["token"].as_u64().unwrap();
+    assert!(fenced["high_water"].as_u64().unwrap() > cut_off);
+    place.done(&["acquire", "f", "--ttl", "1m", "-n"]).code(75);
+    place.done(&["fence", "f", "--yes", "--now"]).ok();
+    place.done(&["acquire", "f", "--ttl", "1m", "-n"]).ok();
+    let found = place.done(&["doctor", "--json"]).json();
+    assert_eq!(found["store"], "postgres");
+}
+
+#[test]
+fn every_command_works_by_every_way_to_a_server() {
+    let server = plain();
+    let other = |url: PostgresUrl, schema: &str| url.option("schema", schema).to_string();
+    use_every_command(&on(&server));
+    let url = other(server.url(), "two").replacen("postgres:", "postgresql:", 1);
+    use_every_command(&Place::with_store(url));
+    use_every_command(&Place::with_store(other(server.unix_url(), "three")));
+
+    let server = PostgresServer::builder()
+        .fsync(false)
+        .tls()
+        .start()
+        .unwrap();
+    let url = server.url().to_string();
+    assert!(url.contains("sslmode=verify-full"), "{url}");
+    use_every_command(&Place::with_store(url));
+}
+
+#[test]
+fn forty_increments_make_forty() {
+    let server = plain();
+    let place = on(&server);
+    fs::write(place.path("counter"), "0").unwrap();
+    let script = "
+        n=$(cat counter); sleep 0.01; echo $((n + 1)) > counter
+        echo $LEASE_TOKEN >> tokens";
+    // At once, on tables that are not there yet.
+    let crowd: Vec<_> = (0..40).map(|_| place.run(&[], "k", script)).collect();
+    for one in crowd {
+        one.end().ok();
+    }
+    assert_eq!(number(&place.text("counter")), 40);
+    let tokens: Vec<_> = place.text("tokens").lines().map(number).collect();
+    assert_eq!(tokens.len(), 40);
+    assert!(tokens.windows(2).all(|w| w[0] < w[1]), "{tokens:?}");
+}
+
+#[test]
+fn a_command_goes_on_when_the_server_was_killed_and_comes_back() {
+    let server = plain();
+    let place = on(&server);
+    let script = "touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 3";
+    let options = ["--ttl", "15s", "--kill-after", "0s"];
+    let args = [&["run"][..], &options, &["k", "--", "sh", "-c", script]];
+    let log = fs::File::create(place.path("stderr")).unwrap();
+    let mut command = place.lease(&args.concat());
+    let mut running = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+    until("the command", || place.path("ready").exists());
+    let token = place.holder("k")["token"].clone();
+    server.kill().unwrap();
+    place.wait_for_text("stderr", "stays ours for another");
+    server.start().unwrap();
+    place.wait_for_text("stderr", "the store answers again");
+    assert_eq!(place.holder("k")["token"], token);
+    fs::write(place.path("go"), "").unwrap();
+    assert_eq!(running.wait().unwrap().code(), Some(3));
+    assert!(place.holder("k").is_null(), "{}", place.text("stderr"));
+}
+
+#[test]
+fn a_command_is_stopped_when_the_server_comes_back_empty() {
+    let server = plain();
+    let place = on(&server);
+    let script = "echo $LEASE_TOKEN > token; echo $$ > pid; while :; do sleep 0.02; done";
+    let running = place.run(&["--ttl", "20s"], "k", script);
+    until("the command", || place.text("pid").ends_with('\n'));
+    // As a database that was dropped and made anew.
+    server
+        .sql("DROP TABLE lease_keys, lease_tombstones, lease_gate, lease_schema")
+        .unwrap();
+    let ended = running.end().code(76);
+    assert!(ended.err.contains("knows no such grant"), "{ended:?}");
+    assert!(!lives(number(&place.text("pid")) as i32));
+    // Later tokens are higher all the same.
+    let next = place.done(&["acquire", "k", "--ttl", "1m", "--json"]);
+    let next = next.ok().json()["token"].as_i64().unwrap();
+    assert!(next > number(&place.text("token")));
+}
+
+#[test]
+fn a_server_that_stands_still_stops_the_command_in_time() {
+    let server = plain();
+    let place = on(&server);
+    let script = "trap '' TERM; echo $$ > pid; while :; do sleep 0.02; done";
+    let running = place.run(&["--ttl", "3s", "--kill-after", "300ms"], "k", script);
+    until("the command", || place.text("pid").ends_with('\n'));
+    server.pause().unwrap();
+    let ended = running.end().code(76);
+    assert!(ended.err.contains("stopping the command"), "{ended:?}");
+    assert!(!lives(number(&place.text("pid")) as i32));
+    server.resume().unwrap();
+    place.done(&["run", "-w", "30s", "k", "--", "true"]).ok();
+}
+
+#[test]
+fn a_zombie_is_stopped_and_its_late_write_is_refused() {
+    let server = plain();
+    let place = on(&server);
+    let script = "
+        echo $LEASE_TOKEN > token; while [ ! -e write ]; do sleep 0.02; done
+        \"$LEASE\" admit ledger --token $LEASE_TOKEN 2> refused; echo $? > status
+        while :; do sleep 0.02; done";
+    let first = place.run(&["--ttl", "2s"], "k", script);
+    until("the first", || place.text("token").ends_with('\n'));
+    first.signal(Signal::SIGSTOP);
+    let script = "echo $LEASE_TOKEN > token2; \"$LEASE\" admit ledger --token $LEASE_TOKEN";
+    place.run(&[], "k", script).end().ok();
+    fs::write(place.path("write"), "").unwrap();
+    until("the late write", || place.text("status").ends_with('\n'));
+    assert_eq!(place.text("status"), "76\n");
+    let (old, new) = (place.text("token"), place.text("token2"));
+    assert!(number(&old) < number(&new));
+    let refused = place.text("refused");
+    assert!(
+        refused.contains(old.trim()) && refused.contains(new.trim()),
+        "{refused}"
+    );
+    first.signal(Signal::SIGCONT);
+    first.end().code(76);
+}
+
+#[test]
+fn a_server_that_is_away_is_status_69() {
+    let server = plain();
+    let place = on(&server);
+    server.kill().unwrap();
+    let once = place.done(&["run", "-n", "k", "--", "true"]).code(69);
+    once.error_line("unavailable");
+    place.done(&["doctor"]).code(69);
+    // One that comes back meanwhile is found.
+    let waiting = place.run(&[], "k", "echo here");
+    server.start().unwrap();
+    assert_eq!(waiting.end().ok().out, "here\n");
+}
+
+#[test]
+fn who_is_refused_is_told_why_with_status_78() {
+    let server = PostgresServer::builder()
+        .fsync(false)
+        .role("app", "p:w/", "")
+        .start()
+        .unwrap();
+    let refused = |url: PostgresUrl, part: &str| {
+        let refused = Place::with_store(url).done(&["inspect", "k"]).code(78);
+        refused.error_line(part);
+    };
+    refused(server.url().user("app", "hunter2"), "password");
+    refused(server.url().user("nobody", "hunter2"), "password");
+    refused(server.url().database("nosuch"), "database");
+    // Nobody made the tables, and it may not.
+    let other = server.url().user("app", "p:w/");
+    refused(other.option("schema", "closed"), "rights");
+    let told = server.url().option("migrate", "false");
+    refused(told, "schema_sql");
+}
+
+#[test]
+fn a_standby_is_refused_with_status_78() {
+    let server = plain();
+    on(&server).done(&["acquire", "k", "--ttl", "1m"]).ok();
+    let builder = PostgresServer::builder().fsync(false);
+    let standby = builder.standby_of(&server).start().unwrap();
+    standby.wait_until_linked().unwrap();
+    let place = on(&standby);
+    let refused = place.done(&["run", "-n", "k", "--", "true"]).code(78);
+    refused.error_line("name the primary");
+    place.done(&["doctor"]).code(3);
+}
+
+#[test]
+fn no_output_shows_a_password() {
+    let server = PostgresServer::builder()
+        .fsync(false)
+        .role("app", "hunter2", "SUPERUSER")
+        .start()
+        .unwrap();
+    let url = server.url().user("app", "hunter2").to_string();
+    let silent = |place: &Place, args: &[&str]| {
+        let mut command = place.lease(args);
+        let ended = support::done(command.env("LEASE_LOG", "trace"));
+        assert!(!format!("{ended:?}").contains("hunter2"), "{ended:?}");
+    };
+    let place = Place::with_store(&url);
+    let in_query = url.replace(":hunter2@", "@") + "?password=hunter2";
+    for place in [
+        &place,
+        &Place::with_store(url.replace('@', "x@")),
+        &Place::with_store(in_query),
+        &Place::with_store(format!("{url}?nosuch=hunter2")),
+    ] {
+        silent(place, &["acquire", "k", "--ttl", "1m", "-n"]);
+        silent(place, &["inspect", "k"]);
+        silent(place, &["list", "--json"]);
+        silent(place, &["fence", "k", "--yes", "--now"]);
+        silent(place, &["admit", "k", "--token", "1"]);
+        silent(place, &["doctor"]);
+        silent(place, &["--help"]);
+        // The command has the URL where it had it before, and nowhere else.
+        let show = "env | grep -v '^LEASE_STORE='; cat /proc/$PPID/cmdline /proc/$$/cmdline";
+        silent(place, &["run", "-n", "k", "--", "sh", "-c", show]);
+    }
+    // From the environment, right and wrong.
+    let bare = Place::with_store(url.replace(":hunter2@", "@"));
+    for password in ["hunter2", "xhunter2"] {
+        for args in [&["inspect", "k"][..], &["doctor"]] {
+            let mut command = bare.lease(args);
+            command
+                .env("LEASE_LOG", "trace")
+                .env("PGPASSWORD", password);
+            let ended = support::done(&mut command);
+            assert!(!format!("{ended:?}").contains("hunter2"), "{ended:?}");
+        }
+    }
+    server.kill().unwrap();
+    silent(&place, &["run", "-n", "k", "--", "true"]);
+}
+
+#[test]
+fn options_of_a_url_are_right_or_refused() {
+    let server = plain();
+    let with = |name: &str, value: &str| Place::with_store(server.url().option(name, value));
+    for (name, value, words) in [
+        ("nosuch", "1", "known are"),
+        ("connections", "0", "1 to 64"),
+        ("connections", "x", "whole number"),
+        ("schema", "", "1 to 63"),
+        ("migrate", "maybe", "true or false"),
+        ("response_timeout_ms", "0", "response_timeout"),
+        ("tombstone_retention_ms", "10", "shorter than"),
+    ] {
+        let refused = with(name, value).done(&["inspect", "k"]).code(2);
+        refused.error_line(words);
+    }
+    // Another prefix is another store.
+    let acquire = ["acquire", "k", "--ttl", "1m", "-n"];
+    with("table_prefix", "one_").done(&acquire).ok();
+    with("table_prefix", "one_").done(&acquire).code(75);
+    with("table_prefix", "two_").done(&acquire).ok();
+}
