@@ -31,7 +31,12 @@ pub(crate) fn classify(phase: Phase, doing: &str, error: Error) -> StoreError {
         None => error.to_string(),
     };
     let words = words.trim_end_matches('.');
-    StoreError::with_source(kind, format!("{doing}: {words}; {advice}"), error)
+    let words = format!("{doing}: {words}; {advice}");
+    match server(&error) {
+        // Its words are there already.
+        Some(_) => StoreError::new(kind, words),
+        None => StoreError::with_source(kind, words, error),
+    }
 }
 
 /// What the server said, if it did.

@@ -48,7 +48,31 @@
 //!
 //! # Options
 //! See [`PostgresOptions`]; as a URL, [`PostgresOptions::from_url`]; like a pool
-//! of your own, [`PostgresOptions::from_pool`].
+//! of your own, [`PostgresOptions::from_pool`]. What a real server does is told by
+//! [`LeaseBackend::diagnose`], see [`doctor`](guide::doctor).
+//!
+//! | in a URL | by default | what it does |
+//! | --- | --- | --- |
+//! | `schema`, `table_prefix` | `public`, `lease_` | where the tables are; clients exclude each other only in the same ones |
+//! | `migrate` | `true` | make schema and tables that are missing |
+//! | `connections` | 4 | for acquiring and the like, at most 64; two for renewals and one for wake-ups come on top |
+//! | `asynchronous_commit` | `false` | answer before it is on the disk: exclusion survives no restart |
+//! | `response_timeout_ms` | 5,000 | give up on a silent server, or on a row that somebody keeps locked |
+//! | `connect_timeout_ms` | 5,000 | for a connection, its login and TLS |
+//! | `tombstone_retention_ms` | 600,000 | how long an abandoned owner is remembered |
+//! | `sslmode`, `sslrootcert`, `sslcert`, `sslkey` | `prefer` | TLS: only `verify-full` proves who answers |
+//! | `host`, `port`, `user`, `password`, `dbname`, `application_name`, `options` | | as every client of Postgres has them |
+//!
+//! # The environment
+//! What neither the URL nor the code says comes from `PGHOST` (or `PGHOSTADDR`),
+//! `PGPORT`, `PGUSER`, `PGPASSWORD`, `PGDATABASE`, `PGAPPNAME`, `PGSSLMODE`,
+//! `PGSSLROOTCERT`, `PGSSLCERT` and `PGSSLKEY`, as with every client, and the password
+//! then from the file that `PGPASSFILE` names, `~/.pgpass` unless set. `PGOPTIONS` comes
+//! before the URL's `options`. No other `PG…` variable counts (`PGSERVICE` and
+//! `PGTARGETSESSIONATTRS` do not), and a socket is looked for where there is neither
+//! host nor variable. A `PGPORT` or `PGSSLMODE` that cannot be read is an error of
+//! [`PostgresOptions::from_url`]. So a password need not stand in a URL; wherever it
+//! comes from, no error, log or `Debug` shows it.
 //!
 //! # Tables and permissions
 //! The store makes its schema and tables if they are missing, however many
@@ -56,7 +80,11 @@
 //! for somebody else to run, and [`PostgresOptions::grants_sql`] the rights that a
 //! role needs then: `USAGE` of the schema; `SELECT` of the table with the version;
 //! `SELECT`, `INSERT` and `UPDATE` of the keys and the gate; and `DELETE` too of
-//! the tombstones; `EXECUTE` of the two functions. The database's encoding must be UTF8.
+//! the tombstones; and `EXECUTE` of the two functions. `lease doctor` names each right that a role lacks, with its `GRANT`.
+//! The database's encoding must be UTF8.
+//!
+//! A key's row stays for good. A few million of them do no harm; keys that name each
+//! piece of work instead of what is to be guarded make more.
 //!
 //! # Inside your own transaction
 //! The lease and the data that it guards commit together: [`InTransaction`] proves a
@@ -92,10 +120,11 @@
 //! * **Listing** goes page by page in the order of the keys' bytes.
 //!
 //! [`Gate`]: lease_core::Gate
+//! [`LeaseBackend::diagnose`]: lease_core::LeaseBackend::diagnose
 #![forbid(unsafe_code)]
 
 mod connection;
-mod diagnose;
+mod doctor;
 mod errors;
 mod exchange;
 pub mod guide;

@@ -12,7 +12,7 @@ use crate::names::{Names, quoted};
 use crate::sql::filled;
 
 /// Of the tables' layout.
-const VERSION: i32 = 1;
+pub(crate) const VERSION: i32 = 1;
 /// The oldest version that programs may have to work with these tables.
 const COMPATIBLE: i32 = 1;
 
@@ -42,6 +42,11 @@ const COLUMNS: [(&str, &[&str]); 4] = [
     ("tombstones", &["key", "owner", "reason", "until_us"]),
     ("gate", &["resource", "token"]),
 ];
+
+/// What the names of our tables end with.
+pub(crate) fn table_suffixes() -> impl Iterator<Item = &'static str> {
+    COLUMNS.iter().map(|(suffix, _)| *suffix)
+}
 
 /// For all of it: many programs that start at once wait for each other.
 const TIME: Duration = Duration::from_secs(60);

@@ -15,7 +15,7 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 
 use crate::connection::Origin;
-use crate::diagnose;
+use crate::doctor::{self, Facts};
 use crate::exchange::Exchange;
 use crate::held::Held;
 use crate::in_transaction::InTransaction;
@@ -250,7 +250,15 @@ impl LeaseBackend for PostgresStore {
     }
 
     async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {
-        diagnose::diagnose(self.usual()?.exchange(), ttl).await
+        let options = &self.inner.options;
+        let facts = Facts {
+            ttl,
+            names: options.names.clone(),
+            migrate: options.migrate,
+            connections: options.connections,
+            asynchronous: options.asynchronous_commit,
+        };
+        doctor::diagnose(&self.inner.origin, &facts).await
     }
 }
 

@@ -1,0 +1,260 @@
+//! The store's tables: there, of a version that this program knows, and kept.
+
+use lease_core::{Finding, StoreError};
+
+use super::ask::{Answer, Asker, Line, Refusal, literal};
+use super::server::Look;
+use super::{Facts, critical, healthy, note, unchecked};
+use crate::schema;
+
+/// More rows than most programs ever ask for.
+const MANY: i64 = 5_000_000;
+
+#[derive(Debug)]
+pub(super) struct Tables {
+    pub(super) all: Answer<Vec<Table>>,
+    pub(super) schema: Answer<SchemaRights>,
+    versions: Answer<(i64, i64)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    /// Without the prefix.
+    pub(super) suffix: &'static str,
+    pub(super) name: String,
+    /// `None` while it is missing.
+    pub(super) is: Option<Is>,
+}
+
+#[derive(Debug)]
+pub(super) struct Is {
+    pub(super) unlogged: bool,
+    pub(super) row_security: bool,
+    pub(super) rows: i64,
+    pub(super) dead: i64,
+    /// Seconds since it was last vacuumed.
+    pub(super) vacuumed: Option<i64>,
+    pub(super) autovacuum_off: bool,
+    /// Of SELECT, INSERT, UPDATE and DELETE.
+    pub(super) rights: [bool; 4],
+}
+
+#[derive(Debug)]
+pub(super) struct SchemaRights {
+    pub(super) there: bool,
+    pub(super) usage: bool,
+    pub(super) create: bool,
+}
+
+impl Tables {
+    pub(super) async fn ask(asker: &mut Asker<'_>, facts: &Facts) -> Result<Self, StoreError> {
+        let names = &facts.names;
+        let schema = literal(names.schema());
+        let rights = asker
+            .one(format!(
+                "SELECT s.oid IS NOT NULL AS there, \
+                 coalesce(has_schema_privilege(s.oid, 'USAGE'), false) AS usage, \
+                 coalesce(has_schema_privilege(s.oid, 'CREATE'), \
+                    has_database_privilege(current_database(), 'CREATE')) AS create \
+                 FROM (SELECT 1) AS one LEFT JOIN pg_namespace AS s ON s.nspname = {schema}"
+            ))
+            .await?;
+        let rights = rights.and_then(|line| {
+            Ok(SchemaRights {
+                there: line.flag("there")?,
+                usage: line.flag("usage")?,
+                create: line.flag("create")?,
+            })
+        });
+        let listed: Vec<String> = schema::table_suffixes()
+            .map(|suffix| literal(&names.bare(suffix)))
+            .collect();
+        let lines = asker
+            .all(format!(
+                "SELECT w.name, c.oid IS NOT NULL AS there, \
+                 coalesce(c.relpersistence = 'u', false) AS unlogged, \
+                 coalesce(c.relrowsecurity, false) AS row_security, \
+                 coalesce(greatest(s.n_live_tup, c.reltuples::bigint), 0) AS live, \
+                 coalesce(s.n_dead_tup, 0) AS dead, \
+                 date_part('epoch', clock_timestamp() \
+                    - greatest(s.last_vacuum, s.last_autovacuum))::bigint AS vacuumed, \
+                 coalesce(array_to_string(c.reloptions, ' '), '') AS options, \
+                 coalesce(has_table_privilege(c.oid, 'SELECT'), false) AS may_select, \
+                 coalesce(has_table_privilege(c.oid, 'INSERT'), false) AS may_insert, \
+                 coalesce(has_table_privilege(c.oid, 'UPDATE'), false) AS may_update, \
+                 coalesce(has_table_privilege(c.oid, 'DELETE'), false) AS may_delete \
+                 FROM unnest(ARRAY[{}]) WITH ORDINALITY AS w (name, n) \
+                 LEFT JOIN (pg_class AS c JOIN pg_namespace AS p \
+                    ON p.oid = c.relnamespace AND p.nspname = {schema}) ON c.relname = w.name \
+                 LEFT JOIN pg_stat_all_tables AS s ON s.relid = c.oid \
+                 ORDER BY w.n",
+                listed.join(", ")
+            ))
+            .await?;
+        let all = lines.and_then(|lines| {
+            let read = |(suffix, line)| Table::read(suffix, line);
+            schema::table_suffixes().zip(&lines).map(read).collect()
+        });
+        let versions = asker
+            .one(format!(
+                "SELECT version::bigint AS version, compatible::bigint AS compatible FROM {}",
+                names.full("schema")
+            ))
+            .await?;
+        let versions =
+            versions.and_then(|line| Ok((line.number("version")?, line.number("compatible")?)));
+        Ok(Self {
+            all,
+            schema: rights,
+            versions,
+        })
+    }
+
+    /// One of them, if it is there.
+    pub(super) fn table(&self, suffix: &str) -> Option<&Is> {
+        let all = self.all.as_ref().ok()?;
+        all.iter().find(|t| t.suffix == suffix)?.is.as_ref()
+    }
+
+    pub(super) fn missing(&self) -> Vec<&str> {
+        let all = self.all.iter().flatten();
+        all.filter(|table| table.is.is_none())
+            .map(|table| table.name.as_str())
+            .collect()
+    }
+}
+
+impl Table {
+    fn read(suffix: &'static str, line: &Line) -> Answer<Self> {
+        let there = line.flag("there")?;
+        let is = Is {
+            unlogged: line.flag("unlogged")?,
+            row_security: line.flag("row_security")?,
+            rows: line.number("live")?,
+            dead: line.number("dead")?,
+            vacuumed: line.maybe("vacuumed"),
+            autovacuum_off: line.text("options")?.contains("autovacuum_enabled=false")
+                || line.text("options")?.contains("autovacuum_enabled=off"),
+            rights: [
+                line.flag("may_select")?,
+                line.flag("may_insert")?,
+                line.flag("may_update")?,
+                line.flag("may_delete")?,
+            ],
+        };
+        Ok(Self {
+            suffix,
+            name: line.text("name")?,
+            is: there.then_some(is),
+        })
+    }
+}
+
+pub(super) fn judge(tables: &Tables, look: &Look, facts: &Facts) -> Vec<Finding> {
+    let why = "leases are rows of the store's tables";
+    let all = match &tables.all {
+        Ok(all) => all,
+        Err(refusal) => return vec![unchecked("tables", why, refusal)],
+    };
+    let missing = tables.missing();
+    if !missing.is_empty() {
+        return vec![absent(&missing, tables, look, facts)];
+    }
+    let mut findings = vec![version(tables)];
+    let lost: Vec<_> = all
+        .iter()
+        .filter(|table| table.is.as_ref().is_some_and(|is| is.unlogged))
+        .map(|table| facts.names.full(table.suffix))
+        .collect();
+    let why = "an unlogged table is emptied by a crash, and is empty on a standby that takes over: \
+               every grant and every mark is lost";
+    findings.push(match lost.as_slice() {
+        [] => healthy("unlogged: no table is", why),
+        lost => {
+            let alter: Vec<_> = lost
+                .iter()
+                .map(|name| format!("ALTER TABLE {name} SET LOGGED;"))
+                .collect();
+            critical(format!("unlogged: {}", lost.join(", ")), why).advice(alter.join(" "))
+        }
+    });
+    let secured: Vec<_> = all
+        .iter()
+        .filter(|table| table.is.as_ref().is_some_and(|is| is.row_security))
+        .map(|table| facts.names.full(table.suffix))
+        .collect();
+    if !secured.is_empty() {
+        let what = format!("row security: on for {}", secured.join(", "));
+        let why = "a policy may hide a grant from this role, which then grants the key once more";
+        findings.push(
+            critical(what, why).advice("ALTER TABLE … DISABLE ROW LEVEL SECURITY on the tables"),
+        );
+    }
+    findings.extend(rows(tables));
+    findings
+}
+
+fn absent(missing: &[&str], tables: &Tables, look: &Look, facts: &Facts) -> Finding {
+    let schema = facts.names.schema();
+    let what = format!(
+        "tables: {} missing in the schema {schema:?}",
+        missing.join(", ")
+    );
+    let by_hand = "run what PostgresOptions::schema_sql gives as somebody who may";
+    let create = tables.schema.as_ref().is_ok_and(|s| s.create);
+    if look.standby == Ok(true) {
+        critical(
+            what,
+            "a standby has what its primary has, and takes none of its own",
+        )
+        .advice("name the primary in the URL")
+    } else if !facts.migrate {
+        critical(what, "the store was told not to make them (migrate=false)").advice(by_hand)
+    } else if create {
+        note(what, "the store makes them when it is first used")
+    } else {
+        critical(
+            what,
+            "the role may not make them: it has no right to CREATE there",
+        )
+        .advice(by_hand)
+    }
+}
+
+fn version(tables: &Tables) -> Finding {
+    let why = "a program and the tables must know each other";
+    match &tables.versions {
+        Ok((version, compatible)) => {
+            let what = format!("tables: there, of version {version}");
+            match *compatible <= i64::from(schema::VERSION) {
+                true => healthy(what, why),
+                false => critical(
+                    format!("{what}, for programs from version {compatible} on"),
+                    why,
+                )
+                .advice("upgrade this program"),
+            }
+        }
+        Err(refusal @ Refusal::Odd) => critical(
+            format!("tables: there, without their version ({refusal})"),
+            why,
+        )
+        .advice("run what PostgresOptions::schema_sql gives"),
+        Err(refusal) => unchecked("tables", why, refusal)
+            .advice("give the role the rights that it lacks, and look again"),
+    }
+}
+
+fn rows(tables: &Tables) -> Option<Finding> {
+    let rows = tables.table("keys")?.rows;
+    let what = format!("keys: about {rows}");
+    let why = "a row stays for each key that was ever asked for, so that its tokens never start \
+               again";
+    Some(match rows {
+        MANY.. => note(what, why).advice(
+            "name keys by what they guard and not by each piece of work; a table that is full of \
+             keys that nobody uses any more still works",
+        ),
+        _ => healthy(what, why),
+    })
+}
