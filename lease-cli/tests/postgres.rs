@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use lease_conformance::servers::postgres::{PostgresServer, PostgresUrl};
@@ -295,4 +296,66 @@ fn options_of_a_url_are_right_or_refused() {
     with("table_prefix", "one_").done(&acquire).ok();
     with("table_prefix", "one_").done(&acquire).code(75);
     with("table_prefix", "two_").done(&acquire).ok();
+}
+
+#[test]
+fn doctor_ends_with_how_bad_it_is() {
+    let server = PostgresServer::builder().start().unwrap();
+    let place = on(&server);
+    place.done(&["acquire", "k", "--ttl", "1m"]).ok();
+    let found = place.done(&["doctor", "--json"]).ok().json();
+    assert_eq!(found["store"], "postgres");
+    let hasty = Place::with_store(server.url().option("asynchronous_commit", "true"));
+    let found = hasty.done(&["doctor"]).code(1);
+    assert!(
+        found.out.contains("warning   synchronous_commit"),
+        "{found:?}"
+    );
+    server.sql("ALTER TABLE lease_keys SET UNLOGGED").unwrap();
+    let found = place.done(&["doctor"]).code(3);
+    assert!(found.out.contains("critical  unlogged: "), "{found:?}");
+    // Standbys that are gone: nothing can be changed, and the doctor says why.
+    server
+        .config_set("synchronous_standby_names", "gone")
+        .unwrap();
+    let found = place.done(&["doctor"]).code(3);
+    assert!(found.out.contains("critical  standbys: "), "{found:?}");
+    server.kill().unwrap();
+    place.done(&["doctor"]).code(69);
+}
+
+#[test]
+fn the_environment_counts_as_with_every_client() {
+    let server = PostgresServer::builder()
+        .fsync(false)
+        .role("app", "hunter2", "SUPERUSER")
+        .start()
+        .unwrap();
+    let address = server.address();
+    let place = Place::with_store("postgres:///postgres");
+    let with = |more: &[(&str, &str)]| {
+        let mut command = place.lease(&["acquire", "k", "--ttl", "1m", "--json"]);
+        command
+            .env("PGHOST", address.ip().to_string())
+            .env("PGPORT", address.port().to_string())
+            .env("PGUSER", "app")
+            .env("PGPASSWORD", "hunter2")
+            .envs(more.iter().copied());
+        support::done(&mut command)
+    };
+    with(&[]).ok();
+    with(&[("PGPORT", "x")]).code(2).error_line("PGPORT");
+    let mode = with(&[("PGSSLMODE", "verify_full")]).code(2);
+    mode.error_line("verify-full");
+    let wrong = with(&[("PGPASSWORD", "xhunter2")]).code(78);
+    assert!(!format!("{wrong:?}").contains("hunter2"), "{wrong:?}");
+    // A password in a file, as for psql.
+    let file = place.path("passwords");
+    fs::write(&file, format!("*:{}:*:app:hunter2\n", address.port())).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let url = format!("postgres://app@{address}/postgres");
+    let place = Place::with_store(url);
+    let mut command = place.lease(&["inspect", "k"]);
+    command.env_remove("PGPASSWORD").env("PGPASSFILE", &file);
+    support::done(&mut command).ok();
 }

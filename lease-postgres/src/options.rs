@@ -61,7 +61,8 @@ impl PostgresOptions {
     /// meaning in URLs are written as `%40` and the like, in passwords too.
     ///
     /// What the URL does not say comes from the environment (`PGHOST`, `PGUSER`,
-    /// `PGPASSWORD` …) and from `.pgpass`, as with every Postgres client.
+    /// `PGPASSWORD` …) and from `.pgpass`, as with every Postgres client; the
+    /// [crate's page](crate#the-environment) lists what counts.
     ///
     /// Connects to nothing.
     ///

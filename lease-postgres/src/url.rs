@@ -4,10 +4,11 @@
 //! it does not know pass, with their values in its log; so they are looked at
 //! here first. Its errors are not passed on where they could quote the URL.
 
+use std::env;
 use std::time::Duration;
 
 use lease_core::InvalidInput;
-use sqlx::postgres::PgConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use crate::PostgresOptions;
 
@@ -43,6 +44,8 @@ pub(crate) fn parse(text: &str) -> Result<PostgresOptions, InvalidInput> {
              %20",
         ));
     }
+    readable("PGPORT", |text| text.parse::<u16>().is_ok())?;
+    readable("PGSSLMODE", |text| text.parse::<PgSslMode>().is_ok())?;
     let rest = ["postgres://", "postgresql://"]
         .iter()
         .find_map(|scheme| text.strip_prefix(scheme))
@@ -91,6 +94,18 @@ pub(crate) fn parse(text: &str) -> Result<PostgresOptions, InvalidInput> {
         PostgresOptions::from_options(connect),
         |options, (name, value)| apply(options, &name, &value),
     )
+}
+
+/// The driver would take what it cannot read for what is not set: `verify_full`,
+/// written so, for no check at all.
+fn readable(name: &str, is: impl Fn(&str) -> bool) -> Result<(), InvalidInput> {
+    match env::var_os(name) {
+        Some(value) if !value.to_str().is_some_and(is) => Err(bad(format!(
+            "the environment variable {name} cannot be read; it is a port, or one of disable, \
+             allow, prefer, require, verify-ca and verify-full"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 #[derive(Default)]
@@ -206,6 +221,56 @@ mod tests {
         assert_eq!(options.response_timeout, Duration::from_millis(70));
         let socket = parse("postgres:///app?host=/run/postgresql").unwrap();
         assert!(socket.connect.get_socket().is_some());
+    }
+
+    #[test]
+    fn every_option_is_read_in_its_place() {
+        let of = |query: &str| parse(&format!("postgres://h/d?{query}")).unwrap();
+        assert_eq!(of("host=other").connect.get_host(), "other");
+        assert_eq!(of("port=7").connect.get_port(), 7);
+        assert_eq!(of("dbname=x").connect.get_database(), Some("x"));
+        assert_eq!(of("user=who").connect.get_username(), "who");
+        let worker = of("application_name=worker");
+        assert_eq!(worker.connect.get_application_name(), Some("worker"));
+        let set = of("options=-c%20geqo=off");
+        assert!(set.connect.get_options().unwrap().ends_with("-c geqo=off"));
+        for mode in [
+            "disable",
+            "allow",
+            "prefer",
+            "require",
+            "verify-ca",
+            "verify-full",
+        ] {
+            of(&format!("sslmode={mode}"));
+        }
+        of("password=p&sslrootcert=/a&sslcert=/b&sslkey=/c");
+        assert!(of("asynchronous_commit=true").asynchronous_commit);
+        assert!(of("migrate=true").migrate);
+        let ms = |ms| Duration::from_millis(ms);
+        let timed = of("response_timeout_ms=1&connect_timeout_ms=2&tombstone_retention_ms=3");
+        assert_eq!(timed.response_timeout, ms(1));
+        assert_eq!(timed.connect_timeout, ms(2));
+        assert_eq!(timed.tombstone_retention, ms(3));
+    }
+
+    #[test]
+    fn limits_are_named() {
+        let long = "x".repeat(64);
+        for (query, limit) in [
+            (format!("schema={long}"), "1 to 63"),
+            (format!("table_prefix={long}"), "up to 47"),
+            ("migrate=1".to_owned(), "true or false"),
+            ("asynchronous_commit=on".to_owned(), "true or false"),
+            ("connections=many".to_owned(), "whole number"),
+            ("connect_timeout_ms=-1".to_owned(), "milliseconds"),
+            ("tombstone_retention_ms=1.5".to_owned(), "milliseconds"),
+            ("nosuch=1".to_owned(), "known are host, port"),
+        ] {
+            let words = parse(&format!("postgres://h/d?{query}"));
+            let words = words.unwrap_err().to_string();
+            assert!(words.contains(limit), "{words}");
+        }
     }
 
     #[test]
