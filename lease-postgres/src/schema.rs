@@ -48,6 +48,11 @@ pub(crate) fn table_suffixes() -> impl Iterator<Item = &'static str> {
     COLUMNS.iter().map(|(suffix, _)| *suffix)
 }
 
+/// Our functions, without the prefix, and what each takes.
+pub(crate) fn functions() -> impl Iterator<Item = (&'static str, &'static str)> {
+    SIGNATURES.into_iter()
+}
+
 /// For all of it: many programs that start at once wait for each other.
 const TIME: Duration = Duration::from_secs(60);
 

@@ -224,6 +224,19 @@ async fn every_right_that_is_missing_comes_with_its_grant() {
     is(&found, "rights", Severity::Critical, "UPDATE of");
     let advice = about(&found, "rights").advice.clone().unwrap();
     assert_eq!(advice, "GRANT UPDATE ON \"own\".\"lease_keys\" TO \"app\";");
+    server.sql(&advice).unwrap();
+    let hold = "FUNCTION own.lease_hold(text, bytea, bigint)";
+    server
+        .sql(&format!("REVOKE EXECUTE ON {hold} FROM app"))
+        .unwrap();
+    let found = look(theirs()).await;
+    is(&found, "rights", Severity::Critical, "EXECUTE of");
+    let advice = about(&found, "rights").advice.clone().unwrap();
+    server.sql(&advice).unwrap();
+    is(&look(theirs()).await, "rights", Severity::Healthy, "app");
+    server.sql(&format!("DROP {hold}")).unwrap();
+    let found = look(theirs()).await;
+    is(&found, "tables", Severity::Critical, "lease_hold(text");
 }
 
 #[tokio::test]

@@ -20,9 +20,12 @@ fn needed(suffix: &str) -> [bool; 4] {
 
 pub(super) fn judge(tables: &Tables, look: &Look, facts: &Facts) -> Option<Finding> {
     let why = "without one of its rights the store refuses what needs it";
-    let (all, schema) = match (&tables.all, &tables.schema) {
-        (Ok(all), Ok(schema)) => (all, schema),
-        (Err(refusal), _) | (_, Err(refusal)) => return Some(unchecked("rights", why, refusal)),
+    let asked = (&tables.all, &tables.functions, &tables.schema);
+    let (all, functions, schema) = match asked {
+        (Ok(all), Ok(functions), Ok(schema)) => (all, functions, schema),
+        (Err(refusal), _, _) | (_, Err(refusal), _) | (_, _, Err(refusal)) => {
+            return Some(unchecked("rights", why, refusal));
+        }
     };
     // A look at the tables has said it already.
     if !schema.there || !tables.missing().is_empty() {
@@ -49,6 +52,11 @@ pub(super) fn judge(tables: &Tables, look: &Look, facts: &Facts) -> Option<Findi
             lacks.push(format!("{rights} of {name}"));
             grants.push(format!("GRANT {rights} ON {name} TO {role};"));
         }
+    }
+    for function in functions.iter().filter(|function| !function.execute) {
+        let name = function.full(facts);
+        lacks.push(format!("EXECUTE of {name}"));
+        grants.push(format!("GRANT EXECUTE ON FUNCTION {name} TO {role};"));
     }
     Some(match lacks.as_slice() {
         [] => healthy(format!("rights: {role} has all that it needs"), why),

@@ -1,10 +1,11 @@
-//! The store's tables: there, of a version that this program knows, and kept.
+//! The store's tables and functions: there, of a version that this program knows, and kept.
 
 use lease_core::{Finding, StoreError};
 
 use super::ask::{Answer, Asker, Line, Refusal, literal};
 use super::server::Look;
 use super::{Facts, critical, healthy, note, unchecked};
+use crate::names::quoted;
 use crate::schema;
 
 /// More rows than most programs ever ask for.
@@ -13,6 +14,7 @@ const MANY: i64 = 5_000_000;
 #[derive(Debug)]
 pub(super) struct Tables {
     pub(super) all: Answer<Vec<Table>>,
+    pub(super) functions: Answer<Vec<Function>>,
     pub(super) schema: Answer<SchemaRights>,
     versions: Answer<(i64, i64)>,
 }
@@ -37,6 +39,16 @@ pub(super) struct Is {
     pub(super) autovacuum_off: bool,
     /// Of SELECT, INSERT, UPDATE and DELETE.
     pub(super) rights: [bool; 4],
+}
+
+#[derive(Debug)]
+pub(super) struct Function {
+    pub(super) name: String,
+    takes: String,
+    /// Both.
+    shown: String,
+    pub(super) there: bool,
+    pub(super) execute: bool,
 }
 
 #[derive(Debug)]
@@ -95,6 +107,23 @@ impl Tables {
             let read = |(suffix, line)| Table::read(suffix, line);
             schema::table_suffixes().zip(&lines).map(read).collect()
         });
+        let listed = schema::functions().map(|(name, takes)| {
+            let (name, takes) = (literal(&names.bare(name)), literal(takes));
+            format!("({name}, {takes})")
+        });
+        let listed: Vec<_> = listed.collect();
+        let lines = asker
+            .all(format!(
+                "SELECT f.name, f.takes, p.oid IS NOT NULL AS there, \
+                 coalesce(has_function_privilege(p.oid, 'EXECUTE'), false) AS may_execute \
+                 FROM (VALUES {}) AS f (name, takes) \
+                 LEFT JOIN (pg_proc AS p JOIN pg_namespace AS s \
+                    ON s.oid = p.pronamespace AND s.nspname = {schema}) \
+                    ON p.proname = f.name AND oidvectortypes(p.proargtypes) = f.takes",
+                listed.join(", ")
+            ))
+            .await?;
+        let functions = lines.and_then(|lines| lines.iter().map(Function::read).collect());
         let versions = asker
             .one(format!(
                 "SELECT version::bigint AS version, compatible::bigint AS compatible FROM {}",
@@ -105,6 +134,7 @@ impl Tables {
             versions.and_then(|line| Ok((line.number("version")?, line.number("compatible")?)));
         Ok(Self {
             all,
+            functions,
             schema: rights,
             versions,
         })
@@ -117,10 +147,33 @@ impl Tables {
     }
 
     pub(super) fn missing(&self) -> Vec<&str> {
-        let all = self.all.iter().flatten();
-        all.filter(|table| table.is.is_none())
+        let tables = self.all.iter().flatten();
+        let tables = tables.filter(|table| table.is.is_none());
+        let functions = self.functions.iter().flatten();
+        let functions = functions.filter(|function| !function.there);
+        tables
             .map(|table| table.name.as_str())
+            .chain(functions.map(|function| function.shown.as_str()))
             .collect()
+    }
+}
+
+impl Function {
+    /// As SQL.
+    pub(super) fn full(&self, facts: &Facts) -> String {
+        let schema = quoted(facts.names.schema());
+        format!("{schema}.{}({})", quoted(&self.name), self.takes)
+    }
+
+    fn read(line: &Line) -> Answer<Self> {
+        let (name, takes) = (line.text("name")?, line.text("takes")?);
+        Ok(Self {
+            shown: format!("{name}({takes})"),
+            name,
+            takes,
+            there: line.flag("there")?,
+            execute: line.flag("may_execute")?,
+        })
     }
 }
 
