@@ -1,14 +1,16 @@
 //! One connection of the store's own: opened, set up, and looked at for as long
 //! as it is waited for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::StoreError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, SqlStr, raw_sql};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, SqlStr, raw_sql};
 use tokio::time::{Instant, timeout};
 
 use crate::errors::{self, Phase};
+use crate::pooler::Way;
 use crate::sql;
 
 /// The longest patience with a server that is waited for, of somebody who does
@@ -25,6 +27,7 @@ pub(crate) struct Origin {
     pub(crate) response_timeout: Duration,
     /// Commits need not be on the disk before they are answered.
     pub(crate) asynchronous: bool,
+    pub(crate) way: Arc<Way>,
 }
 
 impl Origin {
@@ -35,15 +38,25 @@ impl Origin {
     pub(crate) async fn open(&self) -> Result<Up, StoreError> {
         let begun = Instant::now();
         let opening = async {
-            let mut db = self.connect.connect().await?;
+            let (mut db, shared) = self.way.connect(&self.connect).await?;
             let asked = Instant::now();
-            raw_sql(AssertSqlSafe(self.set_up()))
-                .execute(&mut db)
-                .await?;
-            Ok((db, asked.elapsed()))
+            // A session that others share is set up by each transaction.
+            match shared {
+                true => db.ping().await?,
+                false => {
+                    let set_up = raw_sql(AssertSqlSafe(self.set_up()));
+                    set_up.execute(&mut db).await?;
+                }
+            }
+            let begin = shared.then(|| self.begin());
+            Ok((db, asked.elapsed(), begin))
         };
         match timeout(self.connect_timeout, opening).await {
-            Ok(Ok((db, round_trip))) => Ok(Up { db, round_trip }),
+            Ok(Ok((db, round_trip, begin))) => Ok(Up {
+                db,
+                begin,
+                round_trip,
+            }),
             Ok(Err(error)) => Err(errors::classify(
                 Phase::Unsent,
                 "cannot connect to Postgres",
@@ -59,22 +72,37 @@ impl Origin {
 
     /// What a session begins with, in one message.
     pub(crate) fn set_up(&self) -> String {
+        format!("{}; {}", self.settings("SET", false), sql::STAY)
+    }
+
+    /// What each transaction begins with in a session that others share.
+    fn begin(&self) -> String {
+        format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {}",
+            self.settings("SET LOCAL", true)
+        )
+    }
+
+    fn settings(&self, set: &str, local: bool) -> String {
         // The server gives up before we do, so that it says that nothing took
         // effect.
         let statement = self.response_timeout.mul_f64(0.8).as_millis().max(1);
         let lock = self.response_timeout.mul_f64(0.5).as_millis().max(1);
-        // Stronger ways to commit than this one stay.
-        let commit = match self.asynchronous {
-            true => "SET synchronous_commit TO off",
-            false => {
-                "SELECT set_config('synchronous_commit', 'on', false) \
-                 WHERE current_setting('synchronous_commit') = 'off'"
-            }
-        };
-        format!(
-            "{} SET statement_timeout TO {statement}; SET lock_timeout TO {lock}; {commit}",
-            sql::SET_UP
-        )
+        let mut all: Vec<String> = sql::SETTINGS
+            .iter()
+            .map(|(name, value)| format!("{set} {name} TO {value}"))
+            .collect();
+        all.push(format!("{set} statement_timeout TO {statement}"));
+        all.push(format!("{set} lock_timeout TO {lock}"));
+        // The one way to commit that is stronger stays.
+        all.push(match self.asynchronous {
+            true => format!("{set} synchronous_commit TO off"),
+            false => format!(
+                "SELECT set_config('synchronous_commit', 'on', {local}) \
+                 WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
+            ),
+        });
+        all.join("; ")
     }
 }
 
@@ -82,6 +110,8 @@ impl Origin {
 #[derive(Debug)]
 pub(crate) struct Up {
     pub(crate) db: PgConnection,
+    /// How each request begins its transaction, where the session is shared.
+    pub(crate) begin: Option<String>,
     /// The longest of late.
     round_trip: Duration,
 }
@@ -93,6 +123,10 @@ impl Up {
         statements: &[SqlStr],
         limit: Duration,
     ) -> Result<(), Option<sqlx::Error>> {
+        if self.begin.is_some() {
+            // They would be prepared in somebody else's session.
+            return Ok(());
+        }
         let preparing = async {
             for statement in statements {
                 self.db.prepare(statement.clone()).await?;
@@ -119,7 +153,12 @@ impl Up {
         let left = right.saturating_sub(sent.elapsed());
         let drained = timeout(left, async {
             loop {
-                match self.db.ping().await {
+                // A transaction that was left open ends here.
+                let last = match self.begin {
+                    Some(_) => raw_sql("ROLLBACK").execute(&mut self.db).await.map(drop),
+                    None => self.db.ping().await,
+                };
+                match last {
                     Ok(()) => return true,
                     // The answer was an error; the end of it is still to come.
                     Err(error) if !errors::spoils(&error) => {}

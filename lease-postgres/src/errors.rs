@@ -23,6 +23,11 @@ pub(crate) fn classify(phase: Phase, doing: &str, error: Error) -> StoreError {
             StoreErrorKind::UnknownOutcome,
             "the server ended the session; the request may have taken effect",
         ),
+        Some(_) if refused_at_start(&error) => (
+            StoreErrorKind::Refusing,
+            "leave these options out of the URL, or name what the pooler refuses in PgBouncer's \
+             ignore_startup_parameters; it has no effect then",
+        ),
         Some(said) => by_code(said.code()),
         None => by_driver(phase, &error),
     };
@@ -68,7 +73,16 @@ pub(crate) fn raced(error: &Error) -> bool {
 
 /// Whether the server takes no changes: it is, or has become, a standby.
 pub(crate) fn read_only(error: &Error) -> bool {
-    server(error).is_some_and(|said| said.code() == "25006")
+    // The latter where a standby is asked for a transaction that writes.
+    server(error).is_some_and(|said| matches!(said.code(), "25006" | "0A000"))
+}
+
+/// Whether a pooler refuses what a connection starts with.
+pub(crate) fn refused_at_start(error: &Error) -> bool {
+    // PgBouncer has this code for many things.
+    server(error).is_some_and(|said| {
+        matches!(said.code(), "08P01" | "0A000") && said.message().contains("startup parameter")
+    })
 }
 
 /// Whether the tables are gone: somebody dropped them, or the server came back
@@ -99,7 +113,7 @@ fn by_code(code: &str) -> (StoreErrorKind, &'static str) {
             Unavailable,
             "the queue of notifications is full; look for a listener in a long transaction",
         ),
-        "25006" => (
+        "25006" | "0A000" => (
             Refusing,
             "this server is a standby or read-only; name the primary in the URL",
         ),

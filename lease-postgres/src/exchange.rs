@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::{Holder, Key, StoreError};
-use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::query::Query;
-use sqlx::{Postgres, SqlStr, query};
+use sqlx::{AssertSqlSafe, Postgres, SqlStr, query, raw_sql};
 use tokio::time::{Instant, timeout};
 
 use crate::errors::{self, Phase};
@@ -25,6 +25,8 @@ pub(crate) enum Failure {
     NoTables(StoreError),
     /// Others' statements were in the way: nothing took effect, ask again.
     Raced(StoreError),
+    /// The connection went before anything could take effect.
+    Unsent(StoreError),
     /// Anything may have taken effect, as the error says.
     Gone(StoreError),
 }
@@ -35,6 +37,7 @@ impl From<Failure> for StoreError {
             Failure::Said(error)
             | Failure::NoTables(error)
             | Failure::Raced(error)
+            | Failure::Unsent(error)
             | Failure::Gone(error) => error,
         }
     }
@@ -101,6 +104,10 @@ impl Exchange {
         let first = match self.rows(ask()).await {
             Ok(rows) => return read(requests, &rows),
             Err(Failure::Gone(error)) => error,
+            Err(Failure::Unsent(_)) => {
+                let rows = self.rows(ask()).await?;
+                return read(requests, &rows);
+            }
             // The next connection makes them anew, or says why not.
             Err(Failure::NoTables(_)) => {
                 let rows = self.rows(ask()).await?;
@@ -161,8 +168,18 @@ impl Exchange {
             return Err(Failure::Said(errors::odd()));
         };
         // To the end of the answer: only that says that it was committed.
-        let answer = timeout(self.response_timeout, statement.fetch_all(&mut up.db)).await;
-        match answer {
+        let asking = async {
+            match &up.begin {
+                None => (statement.fetch_all(&mut up.db).await, Phase::Sent),
+                Some(begin) => in_transaction(&mut up.db, begin, statement).await,
+            }
+        };
+        let mut phase = Phase::Sent;
+        let answer = timeout(self.response_timeout, asking).await;
+        match answer.map(|(answer, at)| {
+            phase = at;
+            answer
+        }) {
             Ok(Ok(rows)) => {
                 taken.answered();
                 Ok(rows)
@@ -171,7 +188,11 @@ impl Exchange {
                 taken.failed();
                 // Most likely the others lead to nowhere, too.
                 held.forget_idle();
-                Err(Failure::Gone(errors::classify(Phase::Sent, DOING, error)))
+                let error = errors::classify(phase, DOING, error);
+                Err(match phase {
+                    Phase::Unsent => Failure::Unsent(error),
+                    Phase::Sent => Failure::Gone(error),
+                })
             }
             Ok(Err(error)) => {
                 let failure = match &error {
@@ -200,6 +221,33 @@ impl Exchange {
                 ))))
             }
         }
+    }
+}
+
+/// One statement in a transaction of its own, where the session is shared: it is
+/// read, bound and answered in one session, with the settings that it relies on.
+/// Only the commit can have an unknown outcome.
+async fn in_transaction(
+    db: &mut PgConnection,
+    begin: &str,
+    statement: Query<'_, Postgres, PgArguments>,
+) -> (Result<Vec<PgRow>, sqlx::Error>, Phase) {
+    let begun = raw_sql(AssertSqlSafe(begin)).execute(&mut *db).await;
+    let answer = match begun {
+        // Without a name: those of others are in the same session.
+        Ok(_) => statement.persistent(false).fetch_all(&mut *db).await,
+        Err(error) => Err(error),
+    };
+    match answer {
+        Ok(rows) => {
+            let committed = raw_sql("COMMIT").execute(&mut *db).await;
+            (committed.map(|_| rows), Phase::Sent)
+        }
+        Err(error) if errors::spoils(&error) => (Err(error), Phase::Unsent),
+        Err(error) => match raw_sql("ROLLBACK").execute(&mut *db).await {
+            Err(gone) if errors::spoils(&gone) => (Err(gone), Phase::Unsent),
+            _ => (Err(error), Phase::Unsent),
+        },
     }
 }
 

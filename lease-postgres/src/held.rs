@@ -144,7 +144,7 @@ impl Held {
         }
         let _one = self.readying.lock().await;
         if !self.ready.load(Ordering::Relaxed) {
-            self.schema.ensure(&mut up.db).await?;
+            self.schema.ensure(up).await?;
             self.ready.store(true, Ordering::Relaxed);
         }
         Ok(())

@@ -134,6 +134,7 @@ mod lane;
 mod list;
 mod names;
 mod options;
+mod pooler;
 mod renewals;
 mod reply;
 mod request;

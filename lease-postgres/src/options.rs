@@ -1,6 +1,7 @@
 //! How a store is opened.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::{
@@ -272,6 +273,7 @@ impl PostgresOptions {
             connect_timeout: self.connect_timeout,
             response_timeout: self.response_timeout,
             asynchronous: self.asynchronous_commit,
+            way: Arc::default(),
         }
     }
 

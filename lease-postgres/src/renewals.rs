@@ -51,7 +51,7 @@ async fn renew_chunk(
         Ok(replies) => replies.answers,
         // It had no effect: each by itself.
         Err(Failure::Said(_) | Failure::Raced(_)) => places.iter().map(|_| None).collect(),
-        Err(Failure::Gone(error) | Failure::NoTables(error)) => {
+        Err(Failure::Gone(error) | Failure::Unsent(error) | Failure::NoTables(error)) => {
             places.iter().map(|_| Some(Err(error.clone()))).collect()
         }
     };

@@ -7,6 +7,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row as _, query, raw_sql};
 use tokio::time::timeout;
 
+use crate::connection::Up;
 use crate::errors::{self, Phase};
 use crate::names::{Names, quoted};
 use crate::sql::filled;
@@ -80,11 +81,13 @@ impl Schema {
     ///
     /// # Cancel safety
     /// Safe: they are made in one transaction.
-    pub(crate) async fn ensure(&self, db: &mut PgConnection) -> Result<(), StoreError> {
+    pub(crate) async fn ensure(&self, up: &mut Up) -> Result<(), StoreError> {
         let ensured = timeout(TIME, async {
-            match self.check(db).await? {
+            let found = self.look(up).await?;
+            let begin = up.begin.as_deref().unwrap_or("BEGIN");
+            match found {
                 Found::Complete => Ok(()),
-                Found::Missing if self.migrate => self.make(db).await,
+                Found::Missing if self.migrate => self.make(&mut up.db, begin).await,
                 Found::Missing => Err(StoreError::refusing(format!(
                     "the tables of leases are not in the schema {:?}, and the store was told not to \
                      make them; run what PostgresOptions::schema_sql gives",
@@ -99,10 +102,26 @@ impl Schema {
         })
     }
 
-    /// Changes nothing.
+    /// In one session.
+    async fn look(&self, up: &mut Up) -> Result<Found, StoreError> {
+        let failed = |error| errors::classify(Phase::Unsent, "looking at the tables", error);
+        let Some(begin) = &up.begin else {
+            return self.check(&mut up.db).await;
+        };
+        let begin = raw_sql(AssertSqlSafe(begin.as_str()));
+        begin.execute(&mut up.db).await.map_err(failed)?;
+        let found = self.check(&mut up.db).await;
+        let ended = raw_sql("ROLLBACK").execute(&mut up.db).await;
+        ended.map_err(failed)?;
+        found
+    }
+
+    /// Changes nothing. No statement gets a name, which would be one of the
+    /// session's.
     async fn check(&self, db: &mut PgConnection) -> Result<Found, StoreError> {
         let failed = |error| errors::classify(Phase::Unsent, "looking at the tables", error);
         let encoding: String = sqlx::query_scalar("SELECT current_setting('server_encoding')")
+            .persistent(false)
             .fetch_one(&mut *db)
             .await
             .map_err(failed)?;
@@ -125,6 +144,7 @@ impl Schema {
         )
         .bind(self.names.schema())
         .bind(&names)
+        .persistent(false)
         .fetch_all(&mut *db)
         .await
         .map_err(failed)?;
@@ -156,6 +176,7 @@ impl Schema {
             self.names.full("schema")
         ));
         let row: Option<(i32, i32)> = sqlx::query_as(versions)
+            .persistent(false)
             .fetch_optional(db)
             .await
             .map_err(failed)?;
@@ -185,12 +206,12 @@ impl Schema {
     }
 
     /// Makes what is missing, in one transaction and in turn with others.
-    async fn make(&self, db: &mut PgConnection) -> Result<(), StoreError> {
+    async fn make(&self, db: &mut PgConnection, begin: &str) -> Result<(), StoreError> {
         let failed = |error| errors::classify(Phase::Unsent, "making the tables", error);
         let time = TIME.as_millis();
         let lock = self.names.number().cast_signed();
         let begin = format!(
-            "BEGIN; SET LOCAL statement_timeout TO {time}; SET LOCAL lock_timeout TO {time}; \
+            "{begin}; SET LOCAL statement_timeout TO {time}; SET LOCAL lock_timeout TO {time}; \
              SELECT pg_advisory_xact_lock({lock})"
         );
         let made = async {
@@ -205,6 +226,7 @@ impl Schema {
             let there: bool =
                 sqlx::query_scalar("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)")
                     .bind(self.names.schema())
+                    .persistent(false)
                     .fetch_one(&mut *db)
                     .await
                     .map_err(failed)?;

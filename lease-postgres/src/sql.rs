@@ -14,20 +14,27 @@ use crate::names::Names;
 /// `extract` would count in decimals, many times slower.
 const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 
-/// Settings of our own sessions. Whoever chose other defaults for a role or a
-/// database (a search path with functions of other meanings in it, another
+/// Settings that the statements rely on. Whoever chose other defaults for a role
+/// or a database (a search path with functions of other meanings in it, another
 /// isolation level) has not meant us. The statements look keys up by an index,
-/// whatever the statistics say, and are planned once. Nor are sessions ended for
-/// being idle, where the server (from version 14 on) would do that.
-pub(crate) const SET_UP: &str = "\
-    SET search_path TO pg_catalog; \
-    SET default_transaction_isolation TO 'read committed'; \
-    SET plan_cache_mode TO force_generic_plan; \
-    SET enable_seqscan TO off; SET enable_hashjoin TO off; SET enable_mergejoin TO off; \
-    SET jit TO off; \
-    SET client_min_messages TO error; \
+/// whatever the statistics say, and are planned once.
+pub(crate) const SETTINGS: &[(&str, &str)] = &[
+    ("search_path", "pg_catalog"),
+    ("default_transaction_isolation", "'read committed'"),
+    ("default_transaction_read_only", "off"),
+    ("plan_cache_mode", "force_generic_plan"),
+    ("enable_seqscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("jit", "off"),
+    ("client_min_messages", "error"),
+];
+
+/// No session of ours is ended for being idle, where the server (from version 14
+/// on) would do that.
+pub(crate) const STAY: &str = "\
     SELECT set_config('idle_session_timeout', '0', false) \
-        WHERE current_setting('idle_session_timeout', true) IS NOT NULL;";
+        WHERE current_setting('idle_session_timeout', true) IS NOT NULL";
 
 /// The statements of one store.
 #[derive(Clone, Debug)]

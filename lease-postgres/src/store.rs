@@ -22,6 +22,7 @@ use crate::in_transaction::InTransaction;
 use crate::lane::Lane;
 use crate::list;
 use crate::options::PostgresOptions;
+use crate::pooler;
 use crate::renewals;
 use crate::request::Request;
 use crate::schema::Schema;
@@ -242,11 +243,24 @@ impl LeaseBackend for PostgresStore {
     }
 
     async fn watch(&self, key: &Key) -> Result<BoxStream<'static, ()>, StoreError> {
-        self.inner.wake_ups.watch(key.clone()).await
+        let way = &self.inner.origin.way;
+        if way.shares().is_none() {
+            self.connect().await?;
+        }
+        match way.shares() {
+            Some(true) => Ok(pooler::polls()),
+            _ => self.inner.wake_ups.watch(key.clone()).await,
+        }
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.inner.options.guarantees()
+        let guarantees = self.inner.options.guarantees();
+        match self.inner.origin.way.shares() {
+            Some(true) => guarantees.wake_ups(lease_core::WakeUps::Poll {
+                every: pooler::POLL,
+            }),
+            _ => guarantees,
+        }
     }
 
     async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {

@@ -118,6 +118,12 @@ async fn connect_and_serve(hub: &Hub, source: &Source) -> Result<(), StoreError>
 /// connect anew by itself; it is dropped whenever anything fails, so that nobody
 /// takes the new one for the old.
 async fn listen(source: &Source) -> Result<PgListener, StoreError> {
+    if source.origin.way.shares() == Some(true) {
+        return Err(StoreError::refusing(
+            "the way to the server leads by a pooler that keeps no session now; nobody can listen \
+             there",
+        ));
+    }
     let set_up = source.origin.set_up();
     let pool = PgPoolOptions::new()
         .max_connections(1)

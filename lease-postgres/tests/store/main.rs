@@ -4,6 +4,7 @@
 mod admitting;
 mod locks;
 mod opening;
+mod pooler;
 mod reference;
 mod roles;
 mod sessions;

@@ -1,0 +1,128 @@
+//! Whether a connection keeps its session, found out by trying: a pooler such as
+//! PgBouncer in transaction mode gives each transaction any of its own.
+//!
+//! A client's start carries a mark, a setting that only the session that begins
+//! with it has. Who finds it there has that session to itself. A pooler opens its
+//! sessions itself: it refuses the mark or drops it. Whether such a pooler keeps
+//! a session for a client shows when it listens: a notification reaches a
+//! listener that has asked for nothing only over a session that is still its own.
+//! What cannot be shown is taken not to be so.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPoolOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _, raw_sql};
+use tokio::time::timeout;
+
+use crate::errors;
+
+/// The name of the mark.
+const MARK: &str = "leases.mark";
+/// A notification takes as long as a round trip; this is for a slow one.
+const NOTIFIED_WITHIN: Duration = Duration::from_millis(500);
+/// Between two hints to somebody who waits where nobody can listen.
+pub(crate) const POLL: Duration = Duration::from_millis(500);
+/// For a trial in all: a pooler whose sessions are used up makes it wait.
+const TRIAL: Duration = Duration::from_secs(2);
+
+/// What was found so far on the way to one server.
+#[derive(Debug, Default)]
+pub(crate) struct Way {
+    /// Whether the session of the last connection was shared.
+    shared: Mutex<Option<bool>>,
+}
+
+impl Way {
+    /// Whether the last connection that was opened shares its session with others;
+    /// none if there was no connection yet.
+    pub(crate) fn shares(&self) -> Option<bool> {
+        *self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn found(&self, shared: bool) {
+        *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(shared);
+    }
+
+    /// Opens a connection; true if its session is shared: whatever is set in it
+    /// is gone, or is somebody else's, when a transaction ends.
+    ///
+    /// # Errors
+    /// The driver's, of the connection itself. A trial that fails is no error: its
+    /// session counts as shared.
+    ///
+    /// # Cancel safety
+    /// Safe: all connections are closed again.
+    pub(crate) async fn connect(
+        &self,
+        options: &PgConnectOptions,
+    ) -> Result<(PgConnection, bool), sqlx::Error> {
+        let mark = format!("{:032x}", rand::random::<u128>());
+        let marked = options.clone().options([(MARK, &mark)]);
+        let db = match marked.connect().await {
+            Ok(mut db) => {
+                if finds(&mut db, &mark).await? {
+                    self.found(false);
+                    return Ok((db, false));
+                }
+                db
+            }
+            Err(error) if errors::refused_at_start(&error) => options.connect().await?,
+            Err(error) => return Err(error),
+        };
+        // A pooler that shared its sessions once is not asked again.
+        let shared = self.shares() == Some(true) || !keeps_sessions(options).await;
+        self.found(shared);
+        Ok((db, shared))
+    }
+}
+
+/// Hints at regular times.
+pub(crate) fn polls() -> BoxStream<'static, ()> {
+    let ticks = stream::unfold((), |()| async {
+        // Waiters that came together do not ask together for ever.
+        tokio::time::sleep(POLL.mul_f64(rand::random_range(0.8..=1.0))).await;
+        Some(((), ()))
+    });
+    ticks.boxed()
+}
+
+/// Whether the session began with this mark.
+async fn finds(db: &mut PgConnection, mark: &str) -> Result<bool, sqlx::Error> {
+    let text = AssertSqlSafe(format!("SELECT current_setting('{MARK}', true)"));
+    let row = db.fetch_one(raw_sql(text)).await?;
+    let found: Option<String> = row.try_get(0)?;
+    Ok(found.as_deref() == Some(mark))
+}
+
+/// Whether a connection with these options has one session until it is closed.
+async fn keeps_sessions(options: &PgConnectOptions) -> bool {
+    let trial = timeout(TRIAL, is_notified(options));
+    matches!(trial.await, Ok(Ok(true)))
+}
+
+async fn is_notified(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
+    let channel = format!("leases_trial_{:032x}", rand::random::<u128>());
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .test_before_acquire(false)
+        .connect_lazy_with(options.clone());
+    let mut listener = PgListener::connect_with(&pool).await?;
+    listener.eager_reconnect(false);
+    listener.ignore_pool_close_event(true);
+    let mut other = options.connect().await?;
+    listener.listen(&channel).await?;
+    let mine = listener
+        .fetch_one(raw_sql("SELECT pg_backend_pid()::text"))
+        .await?;
+    let tell = AssertSqlSafe(format!("NOTIFY {channel}; SELECT pg_backend_pid()::text"));
+    let told = other.fetch_one(raw_sql(tell)).await?;
+    if mine.try_get::<String, _>(0)? == told.try_get::<String, _>(0)? {
+        // Two clients, both there, had the same session.
+        return Ok(false);
+    }
+    // Reads only: what asks for something would get a session for that.
+    let notified = timeout(NOTIFIED_WITHIN, listener.try_recv()).await;
+    Ok(matches!(notified, Ok(Ok(Some(_)))))
+}
