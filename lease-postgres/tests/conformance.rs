@@ -1,6 +1,10 @@
 //! The shared suite. A case has a server for itself while it runs, so that it may
 //! be killed, paused and emptied; after one that did no such thing, the next takes
 //! the server, with a schema of its own.
+//!
+//! Two ways to the server run at each test; all of them with
+//! `LEASES_POSTGRES_VARIANTS=all`, and the ones that it names with
+//! `LEASES_POSTGRES_VARIANTS=zones,many`.
 #![allow(clippy::unwrap_used)]
 
 use std::process::ExitCode;
@@ -10,12 +14,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_conformance::proxy::FaultProxy;
-use lease_conformance::servers::postgres::PostgresServer;
+use lease_conformance::servers::postgres::{PgBouncer, PostgresServer};
 use lease_conformance::{
     Arguments, Fixture, FixtureError, LoseData, Network, Pause, Restart, Store, Suites,
 };
 use lease_core::{Key, LeaseBackend, Owner, RenewRequest, Token, Ttl};
-use lease_postgres::PostgresOptions;
+use lease_postgres::{PostgresOptions, PostgresStore};
 
 const TOMBSTONES: Duration = Duration::from_secs(10);
 /// Cases wait most of the time.
@@ -24,20 +28,87 @@ const AT_A_TIME: usize = 8;
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_A_TIME);
-    let servers = Servers {
-        idle: Arc::default(),
-        cases: AtomicUsize::new(0),
-    };
-    Suites::new()
-        .with("postgres", servers)
-        .run(&arguments)
-        .exit_code()
+    let chosen = std::env::var("LEASES_POSTGRES_VARIANTS").ok();
+    let idle = Arc::default();
+    let cases = Arc::default();
+    let mut suites = Suites::new();
+    for variant in variants(chosen.as_deref()) {
+        let servers = Servers {
+            variant,
+            idle: Arc::clone(&idle),
+            cases: Arc::clone(&cases),
+        };
+        suites = suites.with(variant.name, servers);
+    }
+    suites.run(&arguments).exit_code()
 }
+
+/// One way to use a server.
+#[derive(Clone, Copy)]
+struct Variant {
+    name: &'static str,
+    always: bool,
+    /// By a pooler in transaction mode.
+    pooled: bool,
+    /// One connection for each client, and others that are there beside.
+    many: bool,
+    /// Each client in a zone of its own, with dates of its own.
+    zones: bool,
+}
+
+const DIRECT: Variant = Variant {
+    name: "postgres",
+    always: true,
+    pooled: false,
+    many: false,
+    zones: false,
+};
+
+const ALL: [Variant; 4] = [
+    DIRECT,
+    Variant {
+        name: "pgbouncer",
+        pooled: true,
+        ..DIRECT
+    },
+    Variant {
+        name: "many",
+        always: false,
+        many: true,
+        ..DIRECT
+    },
+    Variant {
+        name: "zones",
+        always: false,
+        zones: true,
+        ..DIRECT
+    },
+];
+
+fn variants(names: Option<&str>) -> Vec<Variant> {
+    let named = |name: &str| *ALL.iter().find(|one| one.name == name).expect("a variant");
+    match names {
+        None => ALL.iter().filter(|one| one.always).copied().collect(),
+        Some("all") => ALL.to_vec(),
+        Some(names) => names.split(',').map(named).collect(),
+    }
+}
+
+/// Others than the case's own clients, in a variant with many.
+const OTHERS: usize = 18;
+const ZONES: [&str; 4] = [
+    "Asia/Kathmandu",
+    "America/St_Johns",
+    "Pacific/Kiritimati",
+    "UTC",
+];
+const STYLES: [&str; 4] = ["German", "SQL,DMY", "Postgres,MDY", "ISO,YMD"];
 
 /// Servers that were left as they were, for the next case: a start costs a second.
 struct Servers {
+    variant: Variant,
     idle: Arc<Mutex<Vec<PostgresServer>>>,
-    cases: AtomicUsize,
+    cases: Arc<AtomicUsize>,
 }
 
 #[async_trait]
@@ -53,8 +124,19 @@ impl Fixture for Servers {
                 .start()?,
         };
         let case = self.cases.fetch_add(1, Ordering::Relaxed);
+        let bouncer = match self.variant.pooled {
+            true => Some(PgBouncer::before(&server).start()?),
+            false => None,
+        };
+        let address = bouncer
+            .as_ref()
+            .map_or(server.address(), PgBouncer::address);
         Ok(Box::new(OwnServer {
-            proxy: FaultProxy::start(server.address())?,
+            variant: self.variant,
+            clients: AtomicUsize::new(0),
+            others: Mutex::default(),
+            proxy: FaultProxy::start(address)?,
+            bouncer,
             server: Some(server),
             schema: format!("case \"{case}\""),
             idle: Arc::clone(&self.idle),
@@ -74,6 +156,10 @@ fn nothing() -> Result<RenewRequest, FixtureError> {
 
 /// One case's server, until it is over.
 struct OwnServer {
+    variant: Variant,
+    clients: AtomicUsize,
+    others: Mutex<Vec<PostgresStore>>,
+    bouncer: Option<PgBouncer>,
     server: Option<PostgresServer>,
     proxy: FaultProxy,
     schema: String,
@@ -105,12 +191,30 @@ impl Drop for OwnServer {
 #[async_trait]
 impl Store for OwnServer {
     async fn client(&self) -> Result<Arc<dyn LeaseBackend>, FixtureError> {
-        let url = self.server().url().through(self.proxy.address());
-        let store = PostgresOptions::from_url(&url.to_string())?
+        let url = match &self.bouncer {
+            Some(bouncer) => bouncer.url(),
+            None => self.server().url(),
+        };
+        let mut url = url.through(self.proxy.address()).to_string();
+        let number = self.clients.fetch_add(1, Ordering::Relaxed);
+        if self.variant.zones {
+            let sign = if url.contains('?') { '&' } else { '?' };
+            let (zone, style) = (ZONES[number % 4], STYLES[number % 4]);
+            url += &format!("{sign}options=-c%20timezone={zone}%20-c%20datestyle={style}");
+        }
+        let mut options = PostgresOptions::from_url(&url)?
             .schema(&self.schema)?
-            .tombstone_retention(TOMBSTONES)
-            .open()
-            .await?;
+            .tombstone_retention(TOMBSTONES);
+        if self.variant.many {
+            options = options.connections(1);
+            if number == 0 {
+                for _ in 0..OTHERS {
+                    let other = options.clone().open().await?;
+                    self.others.lock().unwrap().push(other);
+                }
+            }
+        }
+        let store = options.open().await?;
         // Renewals have a connection of their own.
         store.renew(&nothing()?).await?;
         Ok(Arc::new(store))

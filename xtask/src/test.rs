@@ -23,6 +23,8 @@ impl Length {
                 ("LEASES_SIM_SEEDS", "200000"),
                 ("LEASES_REDIS_VARIANTS", "all"),
                 ("LEASES_REDIS_FAULT_SECONDS", "60"),
+                ("LEASES_POSTGRES_VARIANTS", "all"),
+                ("LEASES_POSTGRES_FAULT_SECONDS", "60"),
                 ("LEASES_MODEL", "full"),
                 ("LEASES_QUORUM_SEEDS", "5000"),
             ],
