@@ -195,3 +195,42 @@ pub(crate) fn odd() -> StoreError {
          tables are the store's own, and whether a proxy stands between",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_mean_what_a_caller_can_do() {
+        use StoreErrorKind::{Refusing, Unavailable};
+        for (code, kind) in [
+            ("40001", Unavailable),
+            ("40P01", Unavailable),
+            ("55P03", Unavailable),
+            ("57014", Unavailable),
+            ("57P01", Unavailable),
+            ("57P02", Unavailable),
+            ("57P03", Unavailable),
+            ("53200", Unavailable),
+            ("53300", Unavailable),
+            ("08000", Unavailable),
+            ("08006", Unavailable),
+            ("08P01", Unavailable),
+            ("53100", Refusing),
+            ("25006", Refusing),
+            ("0A000", Refusing),
+            ("28P01", Refusing),
+            ("28000", Refusing),
+            ("3D000", Refusing),
+            ("3F000", Refusing),
+            ("42501", Refusing),
+            ("42P01", Refusing),
+            ("23505", Refusing),
+            ("XX001", Refusing),
+            ("XX002", Refusing),
+            ("", Refusing),
+        ] {
+            assert_eq!(by_code(code).0, kind, "{code}");
+        }
+    }
+}

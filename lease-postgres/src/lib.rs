@@ -22,8 +22,7 @@
 //! ```
 //!
 //! For a primary of Postgres from version 12 on (tested with 15), reached
-//! directly: a pooler that gives each transaction another session is not
-//! supported yet.
+//! directly or by PgBouncer (tested with 1.18); see [below](#poolers).
 //!
 //! # What it promises, failure by failure
 //! Where exclusion is lost, the former holder learns of it at its next renewal
@@ -35,7 +34,9 @@
 //! | the server restarts, crashes or loses its power | kept: a grant is on the disk before it is answered, if the disk does what it is told. A release may be undone; its key is free when the TTL is over | keep rising |
 //! | the same with [`PostgresOptions::asynchronous_commit`], or with `fsync` off | **lost** for grants and renewals of the last moments | keep rising, if the clock did not step back behind what was lost |
 //! | the tables are dropped, or an older backup comes back | **lost** for what was held | likewise; a mark that a fence or `Exactly` had set ahead of the clock is lost |
-//! | a standby takes over | **lost** for what had not reached it | likewise, if its clock is not behind what was lost |
+//! | a synchronous standby takes over (one of `synchronous_standby_names`) | kept: a grant has reached it before it is answered. Not with [`PostgresOptions::asynchronous_commit`] | keep rising |
+//! | an asynchronous standby takes over | **lost** for what had not reached it: two hold the key, and a fenced write of the older one is refused | likewise, if its clock is not behind what was lost |
+//! | the old primary goes on beside the new one | **lost**: a client that is still connected to it holds and renews there. Only the token protects; see to it that the old one is stopped, or has synchronous standbys without which it answers no grant | may repeat between the two, if their clocks differ |
 //! | the server's clock steps forward by more than the holder's drift allowance | **lost**: grants end early, and after a step beyond [`PostgresOptions::tombstone_retention`] tombstones do | keep rising |
 //! | the clock steps back | kept; grants last longer by the step | keep rising |
 //! | the server stands still | kept: nobody is granted anything meanwhile. A request without an answer for [`PostgresOptions::response_timeout`] is `UnknownOutcome` | keep rising |
@@ -45,6 +46,30 @@
 //! | somebody's transaction keeps a key's row locked, as [`InTransaction::hold`] does | kept; what would change that key is `Unavailable` after the response timeout. Where an expired grant is kept so, acquiring finds it `Held`. Other keys notice nothing | keep rising |
 //! | serialization failures, deadlocks | none is seen: the statement is asked again | keep rising |
 //! | the server is a standby or read-only, its disk is full | kept; every change is `Refusing` and did nothing, renewals too, so that leases end at their deadlines | keep rising |
+//!
+//! # Poolers
+//! Whether the way leads by a pooler, and by which kind, is found out at each
+//! connection by trying. Where each client keeps a session of its own (`pool_mode =
+//! session`, or no pooler) nothing differs. Where sessions are shared by
+//! transaction, or where it cannot be shown that they are not:
+//!
+//! * each statement goes in a transaction of its own, with all settings that it
+//!   relies on, and without a prepared statement that has a name. That is four
+//!   round trips instead of one;
+//! * nobody can listen. Waiters look every 500 ms, and when the holder's time is
+//!   over; the guarantees of a store that is connected say so;
+//! * a pooler that was found to share sessions is taken to do so by the same store
+//!   from then on.
+//!
+//! PgBouncer needs no setting for it. It refuses `options` in the URL, unless its
+//! `ignore_startup_parameters` names them; then they have no effect. `pool_mode =
+//! statement` does not work. A pooler that passes a client's start on to the server
+//! and then shares that session with others is not found out.
+//!
+//! # Failover
+//! The driver knows one address: after a failover it must lead to the new primary,
+//! by a name, a virtual address or a pooler. A server that has become a standby
+//! says so at the next change: its connections are closed, and opened anew.
 //!
 //! # Options
 //! See [`PostgresOptions`]; as a URL, [`PostgresOptions::from_url`]; like a pool

@@ -160,8 +160,8 @@ impl PostgresOptions {
     /// three times `wal_writer_delay`, 600 ms): exclusion survives no restart
     /// then, as [`guarantees`](Self::guarantees) says.
     ///
-    /// Without it, sessions of the store commit with `synchronous_commit` `on` at
-    /// least, whatever the role's default is.
+    /// Without it, the store commits with `synchronous_commit` `on` or
+    /// `remote_apply`, whatever the role's default is.
     ///
     /// Defaults to `false`.
     #[must_use]
@@ -224,7 +224,9 @@ impl PostgresOptions {
         InTransaction::new(&self.names)
     }
 
-    /// What a store with these options promises. Opens nothing.
+    /// What a store with these options promises. Opens nothing, so that it does not
+    /// know of a pooler, behind which wake-ups are polls; a store that has connected
+    /// does.
     #[must_use]
     pub fn guarantees(&self) -> Guarantees {
         let exclusion = match self.asynchronous_commit {

@@ -6,33 +6,43 @@ use lease_postgres::PostgresOptions;
 
 use crate::support::{LONG, ask, grant, key, options, options_at, owner, server};
 
+/// Tells a process of this test that it is one of the twenty, and which.
+const ONE_OF_THEM: &str = "LEASES_POSTGRES_ONE_OF_TWENTY";
+
 #[test]
-fn twenty_clients_start_at_once_on_an_empty_database() {
+fn twenty_processes_start_at_once_on_an_empty_database() {
+    if let Ok(one) = std::env::var(ONE_OF_THEM) {
+        let (key, url) = one.split_once(' ').unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        return runtime.block_on(async {
+            let options = PostgresOptions::from_url(url).unwrap();
+            let options = options.schema("at once").unwrap().connections(1);
+            grant(&options.open().await.unwrap(), key, LONG)
+                .await
+                .unwrap();
+        });
+    }
     let server = PostgresServer::builder()
         .fsync(false)
         .config("max_connections", "100")
         .start()
         .unwrap();
-    std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..20)
-            .map(|n| {
-                let options = options_at(&server, "at once");
-                scope.spawn(move || {
-                    let runtime = tokio::runtime::Builder::new_current_thread()
-                        .enable_all()
-                        .build()
-                        .unwrap();
-                    runtime.block_on(async {
-                        let store = options.connections(1).open().await.unwrap();
-                        grant(&store, &format!("k{n}"), LONG).await.unwrap();
-                    });
-                })
-            })
-            .collect();
-        clients
-            .into_iter()
-            .for_each(|client| client.join().unwrap());
-    });
+    let name = "opening::twenty_processes_start_at_once_on_an_empty_database";
+    let started: Vec<_> = (0..20)
+        .map(|n| {
+            std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", name])
+                .env(ONE_OF_THEM, format!("k{n} {}", server.url()))
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for mut process in started {
+        assert!(process.wait().unwrap().success());
+    }
     let rows = server
         .sql("SELECT count(*) FROM \"at once\".lease_keys")
         .unwrap();
