@@ -76,7 +76,7 @@ impl Origin {
     }
 
     /// What each transaction begins with in a session that others share.
-    fn begin(&self) -> String {
+    pub(crate) fn begin(&self) -> String {
         format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {}",
             self.settings("SET LOCAL", true)

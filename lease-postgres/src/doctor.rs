@@ -19,14 +19,13 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use lease_core::{Diagnosis, Finding, Severity, StoreError, Ttl};
-use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnection;
 use tokio::time::timeout;
 
 use crate::connection::Origin;
 use crate::errors::{self, Phase};
 use crate::names::Names;
-use ask::Asker;
+use ask::{Asker, Refusal};
 
 /// How the store is configured, for judging the server by it.
 #[derive(Debug)]
@@ -49,14 +48,19 @@ pub(crate) struct Facts {
 /// # Cancel safety
 /// Safe: nothing is written, and the connection is closed.
 pub(crate) async fn diagnose(origin: &Origin, facts: &Facts) -> Result<Diagnosis, StoreError> {
-    let mut db = connect(origin).await?;
+    let (mut db, shared) = connect(origin).await?;
     let mut asker = Asker::new(&mut db, origin.response_timeout);
     let settings = server::Settings::ask(&mut asker).await?;
-    // From here on it is a session like the store's.
-    let set_up = asker.run(origin.set_up()).await?;
-    let commit = asker
-        .one("SELECT current_setting('synchronous_commit') AS it")
-        .await?;
+    // From here on it is a session like the store's, if it is one: else the store
+    // sets up each transaction.
+    let (before, after) = match shared {
+        true => (origin.begin(), "; COMMIT"),
+        false => (origin.set_up(), ""),
+    };
+    let asked = "SELECT current_setting('synchronous_commit') AS it";
+    let lines = asker.all(format!("{before}; {asked}{after}")).await?;
+    let commit = lines.and_then(|lines| lines.into_iter().next_back().ok_or(Refusal::Odd));
+    let set_up = commit.as_ref().map(drop).map_err(Clone::clone);
     let latency = time::Latency::measure(&mut asker).await?;
     let clock = time::Clock::ask(&mut asker).await?;
     let look = server::Look::ask(&mut asker).await?;
@@ -80,16 +84,18 @@ pub(crate) async fn diagnose(origin: &Origin, facts: &Facts) -> Result<Diagnosis
     findings.extend(rights::judge(&tables, &look, facts));
     findings.extend(sessions::judge(&settings, facts));
     findings.extend(vacuum::judge(&vacuum, &tables, &settings));
+    findings.push(connections::pooler(shared));
     findings.extend(connections::judge(&room, &way, facts));
     findings.push(time::clock(&clock));
     findings.push(latency.judge(facts));
     Ok(Diagnosis { findings })
 }
 
-async fn connect(origin: &Origin) -> Result<PgConnection, StoreError> {
+/// True if the session is shared with others.
+async fn connect(origin: &Origin) -> Result<(PgConnection, bool), StoreError> {
     let doing = "cannot connect to Postgres";
-    match timeout(origin.connect_timeout, origin.connect.connect()).await {
-        Ok(Ok(db)) => Ok(db),
+    match timeout(origin.connect_timeout, origin.way.connect(&origin.connect)).await {
+        Ok(Ok(found)) => Ok(found),
         Ok(Err(error)) => Err(errors::classify(Phase::Unsent, doing, error)),
         Err(_) => Err(StoreError::unavailable(format!(
             "{doing}: no answer within {:?}; check that the server runs and can be reached from \

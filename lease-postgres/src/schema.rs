@@ -200,6 +200,7 @@ impl Schema {
             .bind(self.names.schema())
             .bind(SIGNATURES.map(|(name, _)| self.names.bare(name)))
             .bind(SIGNATURES.map(|(_, takes)| takes))
+            .persistent(false)
             .fetch_one(db)
             .await
             .map_err(|error| errors::classify(Phase::Unsent, "looking at the functions", error))

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use lease_conformance::proxy::FaultProxy;
-use lease_conformance::servers::postgres::{PostgresBuilder, PostgresServer, PostgresUrl};
+use lease_conformance::servers::postgres::{
+    PgBouncer, PoolMode, PostgresBuilder, PostgresServer, PostgresUrl,
+};
 use lease_core::{Diagnosis, Finding, LeaseBackend, Severity, StoreErrorKind, Ttl};
 use lease_postgres::PostgresOptions;
 
@@ -82,6 +84,7 @@ async fn a_server_that_is_kept_well_is_sound_in_everything() {
         "old versions",
         "long transactions",
         "replication slots",
+        "pooler",
         "connections",
         "TLS",
         "logins",
@@ -94,6 +97,28 @@ async fn a_server_that_is_kept_well_is_sound_in_everything() {
     let found = look(options(server.url())).await;
     assert_eq!(found.worst(), Severity::Note, "{found:?}");
     is(&found, "logins", Severity::Note, "could not be found out");
+}
+
+#[tokio::test]
+async fn a_pooler_that_shares_sessions_is_told_and_commits_are_seen_through_it() {
+    let server = quick().start().unwrap();
+    server
+        .sql("ALTER DATABASE postgres SET synchronous_commit TO off")
+        .unwrap();
+    for (mode, severity, words) in [
+        (PoolMode::Transaction, Severity::Note, "shares sessions"),
+        (PoolMode::Session, Severity::Healthy, "none"),
+    ] {
+        let bouncer = PgBouncer::before(&server).pool_mode(mode).start().unwrap();
+        let options = || options(bouncer.url());
+        options().open().await.unwrap();
+        let found = look(options()).await;
+        is(&found, "pooler", severity, words);
+        is(&found, "synchronous_commit", Severity::Note, "on in the store");
+        is(&found, "rights", Severity::Healthy, "all");
+        let found = look(options().asynchronous_commit(true)).await;
+        is(&found, "synchronous_commit", Severity::Warning, "off");
+    }
 }
 
 #[tokio::test]

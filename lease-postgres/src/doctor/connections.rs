@@ -76,6 +76,18 @@ impl Way {
     }
 }
 
+/// Whether the way leads by a pooler that shares sessions.
+pub(super) fn pooler(shared: bool) -> Finding {
+    let why = "behind one, each request is a transaction of four round trips, and those who wait ask \
+               twice a second instead of listening";
+    match shared {
+        true => note("pooler: it shares sessions between clients", why).advice(
+            "name the server itself in the URL, or give the store a pool with pool_mode = session",
+        ),
+        false => healthy("pooler: none that shares sessions", why),
+    }
+}
+
 pub(super) fn judge(room: &Answer<Room>, way: &Answer<Way>, facts: &Facts) -> Vec<Finding> {
     let mut findings = vec![free(room, facts)];
     match way {
