@@ -222,7 +222,7 @@ impl Acquire {
             .into());
         }
         let drift = self.inner.drift;
-        if drift.validity(ttl).is_zero() {
+        if self.inner.validity(ttl).is_zero() {
             return Err(InvalidInput::NothingLeft {
                 ttl: ttl.get(),
                 allowance: drift.of(ttl),

@@ -165,6 +165,28 @@ pub struct RenewRequest {
     pub ttl: Ttl,
 }
 
+/// A client's session with its store, by its number: each is above the one before
+/// it. See [`LeaseBackend::ping`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Session(u64);
+
+impl Session {
+    /// Of a store without sessions, and of a client that has none yet.
+    pub const NONE: Self = Self(0);
+
+    /// The session of this number.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
 /// What [`LeaseBackend::renew`] answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenewOutcome {
@@ -427,6 +449,33 @@ pub trait LeaseBackend: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     /// Dropping the future or the stream ends the subscription.
     async fn watch(&self, key: &Key) -> Result<BoxStream<'static, ()>, StoreError>;
+
+    /// Shows the store that this client lives, where grants end with its
+    /// session.
+    ///
+    /// Where [`guarantees`](Self::guarantees) say
+    /// [`SessionLost`](crate::CrashRelease::SessionLost), whoever holds a grant
+    /// acts on it no longer than for the grace (without the drift allowance) after
+    /// the **send** of the last request that was a sign of its life: the acquire or
+    /// a renewal that was confirmed, or a ping that was answered with a session
+    /// which a renewal sent **after** an earlier such answer has carried to the
+    /// store. `Leases` sees to it.
+    ///
+    /// **Effect.** A session that was lost is replaced by a new one.
+    ///
+    /// **For correctness.** A renewal that is sent after the answer carries that
+    /// session, or a later one, to its grant; and no request that arrives late
+    /// carries an earlier one there any more. A lost session never comes back.
+    ///
+    /// **Outcomes.** The session that stood when this was sent or was made since
+    /// then; [`Session::NONE`], without a round trip, from a store without any.
+    ///
+    /// # Errors
+    /// As on the module's page. Nothing is known of the session then.
+    ///
+    /// # Cancel safety
+    /// Safe; the session may be replaced.
+    async fn ping(&self) -> Result<Session, StoreError>;
 
     /// What this store, as configured, promises. No round trip.
     fn guarantees(&self) -> Guarantees;

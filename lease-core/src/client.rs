@@ -15,12 +15,12 @@ use crate::backend::{FenceWhen, KeyState, LeaseBackend};
 use crate::clock::{Clock, SystemClock};
 use crate::compose::Namespace;
 use crate::error::{Error, InvalidInput, StoreError};
-use crate::guarantees::Guarantees;
+use crate::guarantees::{CrashRelease, Guarantees};
 use crate::key::{Key, Label};
 use crate::observe::{Observer, Observers};
 use crate::queue::Lines;
 use crate::renewal::Keeper;
-use crate::retry::Chance;
+use crate::retry::{Chance, LOOK_AGAIN, LOOK_AT_SESSION};
 use crate::rules::HolderRules;
 use crate::token::Token;
 use crate::ttl::{DriftAllowance, Ttl};
@@ -43,6 +43,43 @@ pub(crate) struct Parts {
     pub(crate) acquiring: watch::Sender<usize>,
     /// Numbers the leases of this client.
     pub(crate) count: AtomicU64,
+}
+
+impl Parts {
+    /// After the loss of its session a holder's key is free after this, if its
+    /// store has sessions.
+    pub(crate) fn grace(&self) -> Option<Duration> {
+        match self.guarantees.crash_release {
+            CrashRelease::SessionLost { grace } if self.rules.signs_bound => Some(grace),
+            _ => None,
+        }
+    }
+
+    /// How long after its send a sign of life is good for: the grace without the
+    /// allowance for drift.
+    pub(crate) fn sign_validity(&self) -> Option<Duration> {
+        let grace = self.grace()?;
+        if !self.rules.drift_allowance {
+            return Some(grace);
+        }
+        // Of one that is shorter than any TTL nothing is left.
+        Some(Ttl::new(grace).map_or(Duration::ZERO, |grace| self.drift.validity(grace)))
+    }
+
+    /// How long after its send a request can make a lease of this TTL good.
+    pub(crate) fn validity(&self, ttl: Ttl) -> Duration {
+        let valid = self.drift.validity(ttl);
+        self.sign_validity().map_or(valid, |sign| valid.min(sign))
+    }
+
+    /// A waiter looks again after this long, whatever it was told.
+    pub(crate) fn look_again(&self) -> Duration {
+        match self.guarantees.crash_release {
+            // That is when the store looks whether the holder's session is gone.
+            CrashRelease::SessionLost { .. } => LOOK_AT_SESSION,
+            CrashRelease::Ttl => LOOK_AGAIN,
+        }
+    }
 }
 
 #[derive(Debug)]

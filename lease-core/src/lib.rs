@@ -56,8 +56,8 @@ mod ttl;
 pub use acquire::{Acquire, Attempt, Working};
 pub use backend::{
     AcquireOutcome, AcquireRequest, FenceWhen, Granted, Holder, KeyState, LeaseBackend, LostCause,
-    RefusedReason, ReleaseOutcome, RenewOutcome, RenewRequest, TOMBSTONE_RETENTION, TakenOver,
-    check_fence,
+    RefusedReason, ReleaseOutcome, RenewOutcome, RenewRequest, Session, TOMBSTONE_RETENTION,
+    TakenOver, check_fence,
 };
 pub use client::{Leases, LeasesBuilder, ShutdownReport};
 pub use clock::{Clock, ManualClock, Moment, SystemClock};

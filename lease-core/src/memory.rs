@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::backend::{
     AcquireOutcome, AcquireRequest, FenceWhen, KeyState, LeaseBackend, ReleaseOutcome,
-    RenewOutcome, RenewRequest, TOMBSTONE_RETENTION, check_fence,
+    RenewOutcome, RenewRequest, Session, TOMBSTONE_RETENTION, check_fence,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::diagnosis::{Diagnosis, Finding, Severity};
@@ -260,6 +260,10 @@ impl LeaseBackend for MemoryStore {
             Some(((), watcher))
         })
         .boxed())
+    }
+
+    async fn ping(&self) -> Result<Session, StoreError> {
+        Ok(Session::NONE)
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -12,6 +12,7 @@
 mod entry;
 mod jobs;
 mod keeper;
+mod pulse;
 
 pub(crate) use jobs::attempt;
 

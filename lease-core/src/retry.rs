@@ -6,9 +6,10 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::client::Parts;
 use crate::error::InvalidInput;
 use crate::owner::Owner;
-use crate::ttl::{DriftAllowance, Ttl};
+use crate::ttl::Ttl;
 
 /// The longest that one attempt may take before it counts as unanswered.
 pub(crate) const ATTEMPT_LIMIT: Duration = Duration::from_secs(10);
@@ -16,6 +17,9 @@ pub(crate) const ATTEMPT_LIMIT: Duration = Duration::from_secs(10);
 /// A waiter looks again after this long, whatever it was told: hints may be
 /// lost and a holder's remaining time may be wrong.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// The same where a holder's key is free soon after the loss of its session.
+pub(crate) const LOOK_AT_SESSION: Duration = Duration::from_secs(1);
 
 /// A release is waited for at least this long, by whoever sent it and by those
 /// who wait for its key.
@@ -49,10 +53,10 @@ impl Backoff {
         Self::new(Duration::from_millis(1), Duration::from_millis(32))
     }
 
-    /// For the renewal of a lease of this TTL.
-    pub(crate) fn renewal(ttl: Ttl) -> Self {
-        let first = (ttl.get() / 60).max(Duration::from_millis(2));
-        Self::new(first, (ttl.get() / 10).max(first))
+    /// For the renewal of a lease of this TTL, or of this time for it.
+    pub(crate) fn renewal(ttl: Duration) -> Self {
+        let first = (ttl / 60).max(Duration::from_millis(2));
+        Self::new(first, (ttl / 10).max(first))
     }
 
     /// The next pause: half of it for certain, the rest by chance.
@@ -95,10 +99,18 @@ impl Pace {
     }
 }
 
+impl Pace {
+    /// With no attempt that stays unanswered for longer than a part of this.
+    pub(crate) fn within(self, time: Duration) -> Self {
+        let patience = self.patience.min(time / 3).max(Duration::from_millis(10));
+        Self { patience, ..self }
+    }
+}
+
 /// How long an attempt to acquire may take: later than that a grant would be
 /// worth nothing.
-pub(crate) fn acquire_limit(ttl: Ttl, drift: DriftAllowance) -> Duration {
-    drift.validity(ttl).min(ATTEMPT_LIMIT)
+pub(crate) fn acquire_limit(parts: &Parts, ttl: Ttl) -> Duration {
+    parts.validity(ttl).min(ATTEMPT_LIMIT)
 }
 
 /// Where chance comes from: the operating system, or one seed for all of it.

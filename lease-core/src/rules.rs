@@ -70,6 +70,11 @@ pub struct HolderRules {
     pub lost_at_deadline: bool,
     /// The instant is taken before the request is sent, not after its reply.
     pub count_from_send: bool,
+    /// Where grants end with a session, the deadline is never later than the last
+    /// sign of life and the grace.
+    pub signs_bound: bool,
+    /// A ping counts only for leases whose confirmed renewal carried its session.
+    pub signs_need_renewal: bool,
 }
 
 impl HolderRules {
@@ -82,6 +87,8 @@ impl HolderRules {
         abandon_on_give_up: true,
         lost_at_deadline: true,
         count_from_send: true,
+        signs_bound: true,
+        signs_need_renewal: true,
     };
 }
 

@@ -15,6 +15,7 @@ use crate::held::Held;
 use crate::reply::{self, Replies};
 use crate::request::{Request, statement};
 use crate::sql::Statements;
+use crate::witness::Witness;
 
 /// Why a batch has no answers.
 #[derive(Debug)]
@@ -52,6 +53,8 @@ pub(crate) struct Exchange {
     statements: Arc<Statements>,
     retention_us: i64,
     response_timeout: Duration,
+    /// The client's session, if leases end with it.
+    witness: Option<Arc<Witness>>,
 }
 
 impl Exchange {
@@ -60,6 +63,7 @@ impl Exchange {
         statements: Arc<Statements>,
         retention_us: i64,
         response_timeout: Duration,
+        witness: Option<Arc<Witness>>,
     ) -> Self {
         Self {
             held,
@@ -67,6 +71,7 @@ impl Exchange {
             statements,
             retention_us,
             response_timeout,
+            witness,
         }
     }
 
@@ -100,7 +105,11 @@ impl Exchange {
     /// it has answered, or given up.
     pub(crate) async fn send(&self, requests: &[Request]) -> Result<Replies, Failure> {
         let begun = Instant::now();
-        let ask = || statement(&self.statements, requests, self.retention_us);
+        let ask = || {
+            // The one that stands now, also the second time.
+            let session = self.witness.as_ref().and_then(|witness| witness.carried());
+            statement(&self.statements, requests, self.retention_us, session)
+        };
         let first = match self.rows(ask()).await {
             Ok(rows) => return read(requests, &rows),
             Err(Failure::Gone(error)) => error,

@@ -30,7 +30,7 @@
 //!
 //! | what happens | exclusion | tokens |
 //! | --- | --- | --- |
-//! | a client is killed, holder or not | kept; its keys are free when their TTL is over | keep rising |
+//! | a client is killed, holder or not | kept; its keys are free when their TTL is over, or with [`PostgresOptions::crash_detection`] about a second and the grace later: less than 3 s by default | keep rising |
 //! | the server restarts, crashes or loses its power | kept: a grant is on the disk before it is answered, if the disk does what it is told. A release may be undone; its key is free when the TTL is over | keep rising |
 //! | the same with [`PostgresOptions::asynchronous_commit`], or with `fsync` off | **lost** for grants and renewals of the last moments | keep rising, if the clock did not step back behind what was lost |
 //! | the tables are dropped, or an older backup comes back | **lost** for what was held | likewise; a mark that a fence or `Exactly` had set ahead of the clock is lost |
@@ -41,6 +41,8 @@
 //! | the clock steps back | kept; grants last longer by the step | keep rising |
 //! | the server stands still | kept: nobody is granted anything meanwhile. A request without an answer for [`PostgresOptions::response_timeout`] is `UnknownOutcome` | keep rising |
 //! | a connection is lost, or its session is ended | kept; what was under way is asked once more over another one where that can do no harm, else it is `UnknownOutcome`; connections are opened after a pause of at most a second | keep rising |
+//! | the same with [`PostgresOptions::crash_detection`], for less than the grace | kept; the client takes another session and renews its leases at once | keep rising |
+//! | an outage, a restart or a failover lasts longer than that grace | kept; **every lease of the client is lost**, whatever its TTL: its holder knows before another can be granted it | keep rising |
 //! | the application has used up its own pool | kept: no connection of it is used | keep rising |
 //! | the server takes no more connections | kept; `Unavailable` where a new one is needed | keep rising |
 //! | somebody's transaction keeps a key's row locked, as [`InTransaction::hold`] does | kept; what would change that key is `Unavailable` after the response timeout. Where an expired grant is kept so, acquiring finds it `Held`. Other keys notice nothing | keep rising |
@@ -137,11 +139,20 @@
 //!   find no live grant, or a locked row, ask again for the reason.
 //! * **Connections** are the store's own, opened as needed and then held, for each
 //!   tokio runtime: up to [`PostgresOptions::connections`], two for renewals
-//!   alone, one for wake-ups while somebody waits.
+//!   alone, one for wake-ups while somebody waits, one for crash detection if that
+//!   is on.
 //! * **A release** is not flushed to the disk before it is answered.
 //! * **Wake-ups.** Waiters `LISTEN`, and write into the key's row until when they
 //!   wait. A release, an abandoned grant and a fence that frees its key notify
 //!   only then. An expiry notifies nobody: the core knows when it will be.
+//! * **Crash detection** is one advisory lock for each client, on a random number
+//!   and over one connection, which the client's grants name. Who finds a key held
+//!   tries that lock, shared, in a statement of its own; if it is free, the grant's
+//!   time is cut to the holder's grace, if it still names that session. A holder
+//!   that lives has renewed it under its next session by then, with a new number,
+//!   or knows that it is lost. A ping, four times in a grace, answers for all
+//!   leases of a client; a lease is renewed at a third of its TTL as ever, soon after
+//!   its grant, and with each new session.
 //! * **Listing** goes page by page in the order of the keys' bytes.
 //!
 //! [`Gate`]: lease_core::Gate
@@ -168,6 +179,7 @@ mod sql;
 mod store;
 mod url;
 mod wake;
+mod witness;
 
 pub use in_transaction::{InTransaction, must_begin_again};
 pub use options::PostgresOptions;

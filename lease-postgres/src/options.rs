@@ -20,6 +20,9 @@ use crate::store::PostgresStore;
 /// Nobody waits longer than a hundred years.
 const FOR_EVER: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 const MOST_CONNECTIONS: usize = 64;
+/// Four pings, a new connection and a renewal must fit into it.
+const LEAST_GRACE: Duration = Duration::from_millis(500);
+const MOST_GRACE: Duration = Duration::from_secs(60);
 
 /// Options of a store on Postgres.
 ///
@@ -44,9 +47,15 @@ pub struct PostgresOptions {
     pub(crate) tombstone_retention: Duration,
     pub(crate) response_timeout: Duration,
     pub(crate) connect_timeout: Duration,
+    pub(crate) crash_detection: Option<Duration>,
 }
 
 impl PostgresOptions {
+    /// A grace for [`crash_detection`](Self::crash_detection) that suits a server
+    /// in the same place: 1.5 s. A crashed client's keys are free in less than
+    /// 3 s.
+    pub const GRACE: Duration = Duration::from_millis(1_500);
+
     /// Reads a URL: `postgres://[user[:password]@][host][:port][/database]`, or
     /// `postgresql://…`, which means the same. A socket's folder is written
     /// `?host=/var/run/postgresql`.
@@ -57,8 +66,9 @@ impl PostgresOptions {
     /// which is the default, `require`, `verify-ca`, `verify-full`),
     /// `sslrootcert`, `sslcert` and `sslkey`, and ours: `schema`, `table_prefix`,
     /// `migrate` (`true` or `false`), `connections`, `asynchronous_commit`
-    /// (`true` or `false`), `tombstone_retention_ms`, `response_timeout_ms` and
-    /// `connect_timeout_ms`; see the methods of the same names. Characters with a
+    /// (`true` or `false`), `tombstone_retention_ms`, `response_timeout_ms`,
+    /// `connect_timeout_ms` and `crash_detection` (`true` for
+    /// [`GRACE`](Self::GRACE), a grace such as `1500ms`, or `false`); see the methods of the same names. Characters with a
     /// meaning in URLs are written as `%40` and the like, in passwords too.
     ///
     /// What the URL does not say comes from the environment (`PGHOST`, `PGUSER`,
@@ -94,6 +104,7 @@ impl PostgresOptions {
             tombstone_retention: TOMBSTONE_RETENTION,
             response_timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(5),
+            crash_detection: None,
         }
     }
 
@@ -203,6 +214,33 @@ impl PostgresOptions {
         self
     }
 
+    /// Frees the keys of a client that crashed soon after its session with the
+    /// server is gone, instead of at the end of their TTL. Other clients of this
+    /// version see that, with or without the option; whoever waits looks once in a
+    /// second with it, and every 5 s without. A client that only lost its
+    /// connection keeps its leases if it has another session, and has renewed
+    /// them, within `grace`.
+    ///
+    /// **The price.** Every lease of this client is good for no longer than
+    /// `grace` after the last sign of its life that the server confirmed, whatever
+    /// its TTL: an outage, a restart or a failover that lasts longer than `grace`
+    /// loses all of them. A handle of `Leases` knows that; who uses the store
+    /// without one must keep to what
+    /// [`ping`](lease_core::LeaseBackend::ping) asks for.
+    ///
+    /// It takes one connection more for each tokio runtime, with one advisory lock
+    /// (a 63-bit number chosen by chance), which is asked four times in a grace
+    /// while leases are held; and a renewal soon after each grant. It needs a
+    /// session of the server's: behind a pooler that gives each transaction another
+    /// one, acquiring is `Refusing`. That is found out by trying.
+    ///
+    /// Defaults to none; [`GRACE`](Self::GRACE) suits most; 500 ms to 60 s.
+    #[must_use]
+    pub fn crash_detection(mut self, grace: impl Into<Option<Duration>>) -> Self {
+        self.crash_detection = grace.into();
+        self
+    }
+
     /// The SQL that makes the store's schema, tables and functions, for somebody who may; a
     /// second run changes nothing.
     #[must_use]
@@ -241,7 +279,10 @@ impl PostgresOptions {
             .expiry(ExpiryJudge::StoreClock)
             .wake_ups(WakeUps::Push)
             .waiter_order(WaiterOrder::None)
-            .crash_release(CrashRelease::Ttl)
+            .crash_release(match self.crash_detection {
+                Some(grace) => CrashRelease::SessionLost { grace },
+                None => CrashRelease::Ttl,
+            })
             .listing(true)
     }
 
@@ -302,6 +343,14 @@ impl PostgresOptions {
                 self.connections
             )));
         }
+        if let Some(grace) = self.crash_detection
+            && !(LEAST_GRACE..=MOST_GRACE).contains(&grace)
+        {
+            return Err(invalid(format!(
+                "a crash_detection with a grace of {grace:?} is outside {LEAST_GRACE:?} to \
+                 {MOST_GRACE:?}: four pings, a new connection and renewals must fit into it"
+            )));
+        }
         Ok(self)
     }
 }
@@ -330,6 +379,7 @@ impl fmt::Debug for PostgresOptions {
             tombstone_retention,
             response_timeout,
             connect_timeout,
+            crash_detection,
         } = self;
         let mut shown = f.debug_struct("PostgresOptions");
         match connect.get_socket() {
@@ -346,6 +396,7 @@ impl fmt::Debug for PostgresOptions {
             .field("tombstone_retention", tombstone_retention)
             .field("response_timeout", response_timeout)
             .field("connect_timeout", connect_timeout)
+            .field("crash_detection", crash_detection)
             .finish()
     }
 }

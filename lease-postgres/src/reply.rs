@@ -18,6 +18,14 @@ use crate::request::{Kind, Request};
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     Acquired(AcquireOutcome),
+    /// By a grant that belongs to a session.
+    Held(Holder, i64),
+    Suspected {
+        /// The session is gone.
+        gone: bool,
+        /// What that left of the grant's time, if it was shortened.
+        remaining: Option<Duration>,
+    },
     Renewed(RenewOutcome),
     Released(ReleaseOutcome),
     Abandoned,
@@ -72,7 +80,17 @@ fn by_key(requests: &[Request]) -> HashMap<&str, usize> {
 fn reply(kind: Kind, request: &Request, row: &PgRow) -> Result<Reply, StoreError> {
     let code: i32 = get(row, "code")?;
     Ok(match kind {
-        Kind::Acquire => Reply::Acquired(acquired(code, row)?),
+        Kind::Acquire => match (acquired(code, row)?, get(row, "session")?) {
+            (AcquireOutcome::Held(holder), Some(session)) => Reply::Held(holder, session),
+            (outcome, _) => Reply::Acquired(outcome),
+        },
+        Kind::Suspect => Reply::Suspected {
+            gone: code == 1,
+            remaining: match get::<Option<i64>>(row, "remaining")? {
+                Some(_) => Some(micros(row, "remaining")?),
+                None => None,
+            },
+        },
         Kind::Renew | Kind::Prolong => Reply::Renewed(renewed(code)?),
         Kind::Release => Reply::Released(match code {
             1 => ReleaseOutcome::Released,
@@ -209,6 +227,7 @@ impl Reply {
     pub(crate) fn acquired(self) -> Result<AcquireOutcome, StoreError> {
         match self {
             Self::Acquired(outcome) => Ok(outcome),
+            Self::Held(holder, _) => Ok(AcquireOutcome::Held(holder)),
             _ => Err(odd()),
         }
     }

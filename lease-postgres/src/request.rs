@@ -6,6 +6,7 @@ use sqlx::query::Query;
 use sqlx::{Postgres, SqlStr, query};
 
 use crate::sql::Statements;
+use crate::witness::Carried;
 
 /// One operation, ready to be sent.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub(crate) enum Kind {
     Release,
     Abandon,
     Fence,
+    /// Whether the session of the grant in the way is gone.
+    Suspect,
     Inspect,
     Admit,
 }
@@ -33,6 +36,7 @@ enum What {
     Acquire(AcquireRequest),
     Renew(RenewRequest),
     Prolong(RenewRequest),
+    Suspect(i64),
     Release(Owner, Token),
     Abandon(Owner),
     Fence(Token, FenceWhen),
@@ -66,6 +70,11 @@ impl Request {
         Self::new(key, What::Fence(at_least, when))
     }
 
+    /// Whether this session, of a grant of the key, is gone.
+    pub(crate) fn suspect(key: &Key, session: i64) -> Self {
+        Self::new(key, What::Suspect(session))
+    }
+
     pub(crate) fn inspect(key: &Key) -> Self {
         Self::new(key, What::Inspect)
     }
@@ -89,6 +98,7 @@ impl Request {
             What::Release(..) => Kind::Release,
             What::Abandon(_) => Kind::Abandon,
             What::Fence(..) => Kind::Fence,
+            What::Suspect(_) => Kind::Suspect,
             What::Inspect => Kind::Inspect,
             What::Admit(_) => Kind::Admit,
         }
@@ -122,6 +132,7 @@ pub(crate) fn statement<'q>(
     statements: &Statements,
     requests: &[Request],
     retention_us: i64,
+    session: Option<Carried>,
 ) -> Query<'q, Postgres, PgArguments> {
     let ask = |sql: &SqlStr| {
         let keys: Vec<_> = requests.iter().map(|one| one.key.to_string()).collect();
@@ -138,6 +149,8 @@ pub(crate) fn statement<'q>(
                 .bind(fields.labels)
                 .bind(fields.exactly)
                 .bind(fields.after)
+                .bind(session.map(|session| session.id))
+                .bind(session.map(|session| session.grace_us))
         }
         Kind::Renew | Kind::Prolong => {
             let sql = match kind {
@@ -149,6 +162,8 @@ pub(crate) fn statement<'q>(
                 .bind(column(&fields, |one| one.owner.as_bytes().to_vec()))
                 .bind(column(&fields, |one| number(one.token.get())))
                 .bind(column(&fields, |one| number(one.ttl.as_micros())))
+                .bind(session.map(|session| session.id))
+                .bind(session.map(|session| session.grace_us))
         }
         Kind::Release => {
             let grants: Vec<_> = requests.iter().filter_map(Request::grant).collect();
@@ -168,6 +183,10 @@ pub(crate) fn statement<'q>(
                 .bind(column(&fences, |(at_least, _)| number(at_least.get())))
                 .bind(column(&fences, |(_, when)| *when == FenceWhen::Immediately))
                 .bind(retention_us)
+        }
+        Kind::Suspect => {
+            let sessions: Vec<_> = requests.iter().filter_map(Request::session).collect();
+            ask(&statements.suspect).bind(sessions)
         }
         Kind::Inspect => ask(&statements.inspect),
         Kind::Admit => {
@@ -195,6 +214,13 @@ impl Request {
     fn owner(&self) -> Option<Owner> {
         match self.what {
             What::Abandon(owner) => Some(owner),
+            _ => None,
+        }
+    }
+
+    fn session(&self) -> Option<i64> {
+        match self.what {
+            What::Suspect(session) => Some(session),
             _ => None,
         }
     }

@@ -38,6 +38,8 @@ const COLUMNS: [(&str, &[&str]); 4] = [
             "granted_us",
             "expires_us",
             "standing",
+            "session",
+            "grace_us",
         ],
     ),
     ("tombstones", &["key", "owner", "reason", "until_us"]),

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use lease_core::{
     AcquireOutcome, AcquireRequest, AdmitError, Diagnosis, FenceWhen, Gate, Guarantees, Key,
-    KeyState, LeaseBackend, Owner, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, Token,
-    Ttl, check_fence,
+    KeyState, LeaseBackend, Owner, ReleaseOutcome, RenewOutcome, RenewRequest, Session, StoreError,
+    Token, Ttl, check_fence,
 };
 use sqlx::SqlStr;
 use tokio::runtime::{self, Handle};
@@ -24,10 +24,12 @@ use crate::list;
 use crate::options::PostgresOptions;
 use crate::pooler;
 use crate::renewals;
+use crate::reply::Reply;
 use crate::request::Request;
 use crate::schema::Schema;
 use crate::sql::Statements;
 use crate::wake::WakeUps;
+use crate::witness::{Looks, Witness};
 
 /// Connections for renewals alone: they never queue behind anything else.
 const RENEWAL_CONNECTIONS: usize = 2;
@@ -48,6 +50,7 @@ struct Inner {
     schema: Arc<Schema>,
     statements: Arc<Statements>,
     wake_ups: WakeUps,
+    looks: Looks,
     lanes: Mutex<Vec<(runtime::Id, Arc<Lanes>)>>,
 }
 
@@ -55,6 +58,8 @@ struct Inner {
 struct Lanes {
     usual: Arc<Lane>,
     renewals: Arc<Lane>,
+    /// The client's session, if leases end with it.
+    witness: Option<Arc<Witness>>,
     /// Ends the task that would forget this.
     _alive: oneshot::Sender<()>,
 }
@@ -74,6 +79,7 @@ impl PostgresStore {
                 ),
                 origin,
                 statements,
+                looks: Looks::default(),
                 lanes: Mutex::new(Vec::new()),
                 options,
             }),
@@ -83,6 +89,8 @@ impl PostgresStore {
     /// Connects if there is no connection, and sees to the tables.
     pub(crate) async fn connect(&self) -> Result<(), StoreError> {
         let lanes = self.inner.lanes()?;
+        // First: where a pooler stands between, it says so.
+        lanes.session_stands().await?;
         let taken = lanes.usual.exchange().held().take().await?;
         taken.unasked();
         Ok(())
@@ -100,6 +108,16 @@ impl PostgresStore {
     }
 }
 
+impl Lanes {
+    /// Sees to the session that a grant is to name, if it is to name one.
+    async fn session_stands(&self) -> Result<(), StoreError> {
+        match &self.witness {
+            Some(witness) => witness.stand().await,
+            None => Ok(()),
+        }
+    }
+}
+
 impl Inner {
     /// The connections of the runtime that we are on.
     fn lanes(self: &Arc<Self>) -> Result<Arc<Lanes>, StoreError> {
@@ -113,6 +131,8 @@ impl Inner {
             return Ok(Arc::clone(lanes));
         }
         let statements = &self.statements;
+        let grace = self.options.crash_detection;
+        let witness = grace.map(|grace| Witness::new(self.origin.clone(), grace, runtime.clone()));
         let exchange = |most, prepared: &[&SqlStr]| {
             let held = Held::new(
                 self.origin.clone(),
@@ -126,6 +146,7 @@ impl Inner {
                 Arc::clone(statements),
                 self.options.retention_us(),
                 self.options.response_timeout,
+                witness.clone(),
             )
         };
         let most = self.options.connections;
@@ -139,6 +160,7 @@ impl Inner {
         let renewals = exchange(RENEWAL_CONNECTIONS, &renewals).or_else(usual.held());
         let (alive, gone) = oneshot::channel::<()>();
         let lanes = Arc::new(Lanes {
+            witness: witness.clone(),
             usual: Lane::new(usual, runtime.clone(), most),
             renewals: Lane::new(renewals, runtime.clone(), RENEWAL_CONNECTIONS),
             _alive: alive,
@@ -182,10 +204,16 @@ impl Drop for Forget {
 #[async_trait]
 impl LeaseBackend for PostgresStore {
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, StoreError> {
-        self.usual()?
-            .ask(Request::acquire(request))
-            .await?
-            .acquired()
+        let lanes = self.inner.lanes()?;
+        lanes.session_stands().await?;
+        match lanes.usual.ask(Request::acquire(request)).await? {
+            Reply::Held(holder, session) => {
+                let looks = &self.inner.looks;
+                let looked = looks.look(&lanes.usual, &request.key, session, holder);
+                Ok(AcquireOutcome::Held(looked.await))
+            }
+            reply => reply.acquired(),
+        }
     }
 
     async fn abandon(&self, key: &Key, owner: Owner) -> Result<(), StoreError> {
@@ -250,6 +278,13 @@ impl LeaseBackend for PostgresStore {
         match way.shares() {
             Some(true) => Ok(pooler::polls()),
             _ => self.inner.wake_ups.watch(key.clone()).await,
+        }
+    }
+
+    async fn ping(&self) -> Result<Session, StoreError> {
+        match &self.inner.lanes()?.witness {
+            Some(witness) => witness.ping().await,
+            None => Ok(Session::NONE),
         }
     }
 

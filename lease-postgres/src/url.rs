@@ -31,7 +31,8 @@ const DRIVERS: [&str; 11] = [
 ];
 
 const OURS: &str = "schema, table_prefix, migrate, connections, asynchronous_commit, \
-                    tombstone_retention_ms, response_timeout_ms and connect_timeout_ms";
+                    tombstone_retention_ms, response_timeout_ms, connect_timeout_ms and \
+                    crash_detection";
 
 fn bad(why: impl Into<String>) -> InvalidInput {
     InvalidInput::Url(why.into())
@@ -155,6 +156,7 @@ fn apply(
         }
         "tombstone_retention_ms" => options.tombstone_retention(millis(name, value)?),
         "response_timeout_ms" => options.response_timeout(millis(name, value)?),
+        "crash_detection" => options.crash_detection(grace(value)?),
         "connect_timeout_ms" => options.connect_timeout(millis(name, value)?),
         _ => {
             // Anything else may be the rest of a password.
@@ -175,6 +177,19 @@ fn yes(name: &str, value: &str) -> Result<bool, InvalidInput> {
     value
         .parse()
         .map_err(|_| bad(format!("{name} in a Postgres URL is true or false")))
+}
+
+/// `true`, `false`, or a time such as `1500ms`.
+fn grace(value: &str) -> Result<Option<Duration>, InvalidInput> {
+    match (value, value.strip_suffix("ms").map(str::parse)) {
+        ("true", _) => Ok(Some(PostgresOptions::GRACE)),
+        ("false", _) => Ok(None),
+        (_, Some(Ok(ms))) => Ok(Some(Duration::from_millis(ms))),
+        _ => Err(bad(
+            "crash_detection in a Postgres URL is true, false, or a whole number of milliseconds \
+             such as 1500ms",
+        )),
+    }
 }
 
 fn millis(name: &str, value: &str) -> Result<Duration, InvalidInput> {
@@ -219,6 +234,13 @@ mod tests {
         assert!(!options.migrate);
         assert_eq!(options.connections, 9);
         assert_eq!(options.response_timeout, Duration::from_millis(70));
+        let grace = |value: &str| {
+            let url = format!("postgres://h/db?crash_detection={value}");
+            parse(&url).unwrap().crash_detection
+        };
+        assert_eq!(grace("true"), Some(PostgresOptions::GRACE));
+        assert_eq!(grace("700ms"), Some(Duration::from_millis(700)));
+        assert_eq!(grace("false"), None);
         let socket = parse("postgres:///app?host=/run/postgresql").unwrap();
         assert!(socket.connect.get_socket().is_some());
     }
@@ -293,6 +315,7 @@ mod tests {
             "postgres://u:secret@h/db?connections=secret",
             "postgres://u:secret@h/db?response_timeout_ms=secret",
             "postgres://u:secret@h/db?sslmode=secret",
+            "postgres://u:secret@h/db?crash_detection=secret",
             "postgres://u:secret@h/db?schema=%zz",
             "postgres://u:se cret@h/db",
         ] {

@@ -22,6 +22,9 @@ use lease_core::{Key, LeaseBackend, Owner, RenewRequest, Token, Ttl};
 use lease_postgres::{PostgresOptions, PostgresStore};
 
 const TOMBSTONES: Duration = Duration::from_secs(10);
+/// Longer than any case cuts a client off and goes on believing: cases use the store
+/// without handles, and send no pings.
+const GRACE: Duration = Duration::from_secs(10);
 /// Cases wait most of the time.
 const AT_A_TIME: usize = 8;
 
@@ -54,6 +57,8 @@ struct Variant {
     many: bool,
     /// Each client in a zone of its own, with dates of its own.
     zones: bool,
+    /// With a session that others see gone.
+    witness: bool,
 }
 
 const DIRECT: Variant = Variant {
@@ -62,9 +67,10 @@ const DIRECT: Variant = Variant {
     pooled: false,
     many: false,
     zones: false,
+    witness: false,
 };
 
-const ALL: [Variant; 4] = [
+const ALL: [Variant; 5] = [
     DIRECT,
     Variant {
         name: "pgbouncer",
@@ -81,6 +87,12 @@ const ALL: [Variant; 4] = [
         name: "zones",
         always: false,
         zones: true,
+        ..DIRECT
+    },
+    Variant {
+        name: "witness",
+        always: false,
+        witness: true,
         ..DIRECT
     },
 ];
@@ -204,7 +216,8 @@ impl Store for OwnServer {
         }
         let mut options = PostgresOptions::from_url(&url)?
             .schema(&self.schema)?
-            .tombstone_retention(TOMBSTONES);
+            .tombstone_retention(TOMBSTONES)
+            .crash_detection(self.variant.witness.then_some(GRACE));
         if self.variant.many {
             options = options.connections(1);
             if number == 0 {

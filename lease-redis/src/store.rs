@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lease_core::{
     AcquireOutcome, AcquireRequest, Diagnosis, FenceWhen, Guarantees, InvalidInput, Key, KeyState,
-    LeaseBackend, Owner, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, Token, Ttl,
-    check_fence,
+    LeaseBackend, Owner, ReleaseOutcome, RenewOutcome, RenewRequest, Session, StoreError, Token,
+    Ttl, check_fence,
 };
 use redis::aio::ConnectionLike;
 
@@ -267,6 +267,10 @@ impl LeaseBackend for RedisStore {
             (Some(wake_ups), _) => wake_ups.watch(channel).await,
             (None, _) => Ok(Box::pin(stream::pending())),
         }
+    }
+
+    async fn ping(&self) -> Result<Session, StoreError> {
+        Ok(Session::NONE)
     }
 
     fn guarantees(&self) -> Guarantees {

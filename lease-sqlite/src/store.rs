@@ -12,7 +12,8 @@ use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lease_core::{
     AcquireOutcome, AcquireRequest, Diagnosis, FenceWhen, Guarantees, Key, KeyState, LeaseBackend,
-    Owner, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, Token, Ttl, check_fence,
+    Owner, ReleaseOutcome, RenewOutcome, RenewRequest, Session, StoreError, Token, Ttl,
+    check_fence,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -280,6 +281,10 @@ impl LeaseBackend for SqliteStore {
         let hints = self.client.watchers.subscribe(key);
         self.read(Read::Attend).await?;
         Ok(hints)
+    }
+
+    async fn ping(&self) -> Result<Session, StoreError> {
+        Ok(Session::NONE)
     }
 
     fn guarantees(&self) -> Guarantees {

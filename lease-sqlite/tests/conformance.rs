@@ -14,7 +14,7 @@ use futures_util::stream::BoxStream;
 use lease_conformance::{Fixture, FixtureError, Restart, Store};
 use lease_core::{
     AcquireOutcome, AcquireRequest, Diagnosis, FenceWhen, Guarantees, Key, KeyState, LeaseBackend,
-    Owner, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, Token, Ttl,
+    Owner, ReleaseOutcome, RenewOutcome, RenewRequest, Session, StoreError, Token, Ttl,
 };
 use lease_sqlite::{SqliteOptions, SqliteStore};
 use support::Folder;
@@ -166,6 +166,10 @@ impl LeaseBackend for Client {
 
     async fn watch(&self, key: &Key) -> Result<BoxStream<'static, ()>, StoreError> {
         self.store().watch(key).await
+    }
+
+    async fn ping(&self) -> Result<Session, StoreError> {
+        self.store().ping().await
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -22,6 +22,7 @@ impl Length {
             Self::Full => &[
                 ("LEASES_SIM_SEEDS", "200000"),
                 ("LEASES_REDIS_VARIANTS", "all"),
+                ("LEASES_POSTGRES_VARIANTS", "all"),
                 ("LEASES_REDIS_FAULT_SECONDS", "60"),
                 ("LEASES_POSTGRES_VARIANTS", "all"),
                 ("LEASES_POSTGRES_FAULT_SECONDS", "60"),

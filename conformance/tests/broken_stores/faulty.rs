@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lease_core::{
     AcquireOutcome, AcquireRequest, Diagnosis, FenceWhen, Guarantees, Key, KeyState, LeaseBackend,
-    LostCause, MemoryStore, Owner, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, Token,
-    TokenRule, Ttl,
+    LostCause, MemoryStore, Owner, ReleaseOutcome, RenewOutcome, RenewRequest, Session, StoreError,
+    Token, TokenRule, Ttl,
 };
 use tokio::sync::Semaphore;
 
@@ -359,6 +359,10 @@ impl LeaseBackend for Faulty {
             Fault::HintsOnce => hints.take(1).chain(stream::pending()).boxed(),
             _ => hints,
         })
+    }
+
+    async fn ping(&self) -> Result<Session, StoreError> {
+        Ok(Session::NONE)
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -12,7 +12,8 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use lease_conformance::{FixtureError, Network, Spoil, Spoiling};
 use lease_core::{
     AcquireOutcome, AcquireRequest, Diagnosis, FenceWhen, Guarantees, Key, KeyState, LeaseBackend,
-    Owner, RefusedReason, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, Token, Ttl,
+    Owner, RefusedReason, ReleaseOutcome, RenewOutcome, RenewRequest, Session, StoreError, Token,
+    Ttl,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::task::yield_now;
@@ -268,6 +269,10 @@ impl LeaseBackend for Remote {
 
     async fn watch(&self, key: &Key) -> Result<BoxStream<'static, ()>, StoreError> {
         self.inner.watch(key).await
+    }
+
+    async fn ping(&self) -> Result<Session, StoreError> {
+        self.inner.ping().await
     }
 
     fn guarantees(&self) -> Guarantees {

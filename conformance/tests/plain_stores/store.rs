@@ -10,8 +10,8 @@ use lease_conformance::{Fixture, FixtureError, Store};
 use lease_core::{
     AcquireOutcome, AcquireRequest, CrashRelease, Diagnosis, Exclusion, FenceWhen, Granted,
     Guarantees, Holder, InvalidInput, Key, KeyState, Label, LeaseBackend, LostCause, Owner,
-    RefusedReason, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, Survives, Token,
-    TokenRule, Ttl, TtlRange, WaiterOrder, WakeUps, check_fence,
+    RefusedReason, ReleaseOutcome, RenewOutcome, RenewRequest, Session, StoreError, Survives,
+    Token, TokenRule, Ttl, TtlRange, WaiterOrder, WakeUps, check_fence,
 };
 use tokio::sync::watch;
 
@@ -298,6 +298,10 @@ impl LeaseBackend for PlainStore {
             let _ = seen.changed().await;
         })
         .boxed())
+    }
+
+    async fn ping(&self) -> Result<Session, StoreError> {
+        Ok(Session::NONE)
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -126,15 +126,25 @@ pub(super) async fn attempt(terms: &Terms, requests: &mut Requests<'_>, limit: M
             } else {
                 terms.ttl.get()
             };
+            let good_by_sign = inner
+                .sign_validity()
+                .map_or(Moment::NEVER, |v| from.after(v));
             let deadline = from.after(valid);
-            if now >= deadline && rules.late_grant_dropped {
+            if now >= deadline.min(good_by_sign) && rules.late_grant_dropped {
                 requests.tell(EventKind::GrantedTooLate { took });
                 // It may be live at the store: it must be abandoned, even
                 // after one attempt that was answered.
                 requests.answered = 0;
                 return Step::TooLate;
             }
-            Step::Leased(hand_out(terms, requests, granted, sent, deadline, took))
+            Step::Leased(hand_out(
+                terms,
+                requests,
+                granted,
+                sent,
+                (deadline, good_by_sign),
+                took,
+            ))
         }
         AcquireOutcome::Held(holder) => {
             let seen = holder.clone();
@@ -154,7 +164,7 @@ fn hand_out(
     requests: &mut Requests<'_>,
     granted: Granted,
     sent: Moment,
-    deadline: Moment,
+    (deadline, good_by_sign): (Moment, Moment),
     took: Duration,
 ) -> Lease {
     let inner = &terms.inner;
@@ -168,6 +178,7 @@ fn hand_out(
             label: terms.label.clone(),
             sent,
             deadline,
+            good_by_sign,
             unanswered: requests.answered < requests.sent,
             max_hold: terms.max_hold,
             progress_within: terms.progress_within,
@@ -181,7 +192,7 @@ fn hand_out(
         waited: now.since(terms.start),
         attempts: requests.sent,
         took,
-        valid_for: deadline.since(now),
+        valid_for: held.deadline().since(now),
         taken_over: granted.taken_over,
     });
     let home = inner.keeper.keep(&held);

@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::error::{CancelReason, Error, StoreError};
 use crate::lease::Lease;
 use crate::queue::Place;
-use crate::retry::{Backoff, LOOK_AGAIN, acquire_limit};
+use crate::retry::{Backoff, acquire_limit};
 
 /// A remaining time below this is looked after at once, but not for ever.
 const HARDLY_ANY: Duration = Duration::from_millis(10);
@@ -23,10 +23,7 @@ pub(super) async fn attempt_once(terms: &Terms) -> Result<Attempt, Error> {
         return Err(cancelled_error(terms, why));
     }
     let mut requests = Requests::new(terms)?;
-    let limit = inner
-        .clock
-        .now()
-        .after(acquire_limit(terms.ttl, inner.drift));
+    let limit = inner.clock.now().after(acquire_limit(inner, terms.ttl));
     let step = tokio::select! {
         biased;
         why = cancellation(terms) => return Err(cancelled_error(terms, why)),
@@ -124,7 +121,7 @@ impl Waiting {
             }
             self.asks(terms);
             let end = self.end(terms);
-            let limit = acquire_limit(terms.ttl, inner.drift);
+            let limit = acquire_limit(inner, terms.ttl);
             let limit = clock.now().after(limit).min(end);
             wake_ups.looks();
             let step = attempt(terms, requests, limit).await;
@@ -210,7 +207,7 @@ impl Waiting {
     /// When the timer wakes a waiter whom the store told how long it takes.
     fn look_after(&mut self, remaining: Duration, terms: &Terms) -> Moment {
         // A hair later than the store's own instant of expiry.
-        let mut wait = remaining.min(LOOK_AGAIN) + HAIR;
+        let mut wait = remaining.min(terms.inner.look_again()) + HAIR;
         if remaining < HARDLY_ANY {
             // A store may go on saying so: its clock may be coarse.
             wait = wait.max(self.hardly.next(&terms.inner.chance));

@@ -144,7 +144,7 @@ impl WakeUps {
         }
         let inner = &terms.inner;
         let clock = &*inner.clock;
-        let limit = clock.now().after(acquire_limit(terms.ttl, inner.drift));
+        let limit = clock.now().after(acquire_limit(inner, terms.ttl));
         let watch = || inner.backend.watch(&terms.key);
         let watching = tokio::select! {
             biased;

@@ -7,7 +7,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 
 use crate::backend::{
     AcquireOutcome, AcquireRequest, FenceWhen, KeyState, LeaseBackend, ReleaseOutcome,
-    RenewOutcome, RenewRequest,
+    RenewOutcome, RenewRequest, Session,
 };
 use crate::diagnosis::Diagnosis;
 use crate::error::{InvalidInput, StoreError};
@@ -143,6 +143,10 @@ impl LeaseBackend for Namespace {
 
     async fn watch(&self, key: &Key) -> Result<BoxStream<'static, ()>, StoreError> {
         self.backend.watch(&self.inside(key)?).await
+    }
+
+    async fn ping(&self) -> Result<Session, StoreError> {
+        self.backend.ping().await
     }
 
     fn guarantees(&self) -> Guarantees {

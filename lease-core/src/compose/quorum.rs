@@ -32,11 +32,11 @@ use futures_util::stream::BoxStream;
 
 use crate::backend::{
     AcquireOutcome, AcquireRequest, FenceWhen, KeyState, LeaseBackend, ReleaseOutcome,
-    RenewOutcome, RenewRequest,
+    RenewOutcome, RenewRequest, Session,
 };
 use crate::diagnosis::Diagnosis;
 use crate::error::{InvalidInput, StoreError};
-use crate::guarantees::Guarantees;
+use crate::guarantees::{CrashRelease, Guarantees};
 use crate::key::{Key, Label};
 use crate::owner::Owner;
 use crate::retry::Chance;
@@ -120,7 +120,8 @@ impl Quorum {
     ///
     /// # Errors
     /// [`InvalidInput::QuorumNodes`] without nodes, with a name that is empty,
-    /// not printable or given twice, or when no TTL suits all nodes.
+    /// not printable or given twice, when no TTL suits all nodes, or with a node
+    /// whose grants end with its client's session.
     pub fn new<S: Into<String>>(
         nodes: impl IntoIterator<Item = (S, Arc<dyn LeaseBackend>)>,
     ) -> Result<Self, InvalidInput> {
@@ -200,6 +201,13 @@ fn check(nodes: &[Arc<Node>]) -> Result<(), InvalidInput> {
         }
         if !names.insert(&node.name) {
             return wrong(format!("the node {:?} is named twice", node.name));
+        }
+        if let CrashRelease::SessionLost { .. } = node.backend.guarantees().crash_release {
+            return wrong(format!(
+                "the node {:?} ends grants with its client's session, and no quorum keeps sessions; \
+                 open it without crash detection",
+                node.name
+            ));
         }
     }
     Ok(())
@@ -297,6 +305,11 @@ impl LeaseBackend for Quorum {
     /// first.
     async fn watch(&self, key: &Key) -> Result<BoxStream<'static, ()>, StoreError> {
         watch::watch(&self.inner, key).await
+    }
+
+    /// No node has sessions: see [`new`](Quorum::new).
+    async fn ping(&self) -> Result<Session, StoreError> {
+        Ok(Session::NONE)
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -39,7 +39,10 @@ pub(crate) struct Held {
     progress_within: Option<Duration>,
     /// The latest send that was confirmed.
     confirmed: AtomicU64,
+    /// By the TTL.
     deadline: AtomicU64,
+    /// By the signs of its client's life, where they count.
+    good_by_sign: AtomicU64,
     progress: AtomicU64,
     /// What the last renewal ran into, until one is confirmed.
     last_error: Mutex<Option<StoreError>>,
@@ -62,6 +65,7 @@ pub(crate) struct Terms {
     pub(crate) label: Label,
     pub(crate) sent: Moment,
     pub(crate) deadline: Moment,
+    pub(crate) good_by_sign: Moment,
     pub(crate) unanswered: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) progress_within: Option<Duration>,
@@ -85,6 +89,7 @@ impl Held {
             progress_within: terms.progress_within,
             confirmed: AtomicU64::new(terms.sent.as_nanos()),
             deadline: AtomicU64::new(terms.deadline.as_nanos()),
+            good_by_sign: AtomicU64::new(terms.good_by_sign.as_nanos()),
             progress: AtomicU64::new(now.as_nanos()),
             last_error: Mutex::new(None),
             lost: OnceLock::new(),
@@ -108,7 +113,8 @@ impl Held {
     }
 
     pub(crate) fn deadline(&self) -> Moment {
-        Moment::from_nanos(self.deadline.load(Ordering::Acquire))
+        let by_ttl = self.deadline.load(Ordering::Acquire);
+        Moment::from_nanos(by_ttl.min(self.good_by_sign.load(Ordering::Acquire)))
     }
 
     /// The send of the latest confirmed request.
@@ -124,6 +130,12 @@ impl Held {
         } else {
             self.deadline.fetch_max(until.as_nanos(), Ordering::AcqRel);
         }
+    }
+
+    /// A sign of life is good until then.
+    pub(crate) fn sign(&self, until: Moment) {
+        self.good_by_sign
+            .fetch_max(until.as_nanos(), Ordering::AcqRel);
     }
 
     pub(crate) fn lost(&self) -> Option<&Lost> {

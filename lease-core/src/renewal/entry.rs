@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::RenewRequest;
+use super::pulse::Grace;
+use crate::backend::{RenewRequest, Session};
 use crate::client::Parts;
 use crate::clock::Moment;
 use crate::error::StoreError;
@@ -20,6 +21,12 @@ pub(super) struct Entry {
     pub(super) held: Arc<Held>,
     pace: Pace,
     pub(super) backoff: Backoff,
+    /// Where its grant ends with the client's session.
+    grace: Option<Grace>,
+    /// The latest sign of life that counts for it.
+    sign: Moment,
+    /// A confirmed renewal has carried it, or a later one, to the store.
+    session: Session,
     /// When the next renewal is due.
     next: Moment,
     /// Not earlier than this, whatever else goes out.
@@ -39,8 +46,18 @@ impl Entry {
     pub(super) fn new(held: Arc<Held>, parts: &Parts) -> Self {
         let pace = Pace::of(held.ttl, parts.drift.validity(held.ttl), &parts.chance);
         let sent = held.granted;
+        let grace = Grace::of(parts);
+        let mut pace = pace;
+        let mut time = held.ttl.get();
+        if let Some(grace) = grace {
+            time = time.min(grace.valid());
+            pace = pace.within(grace.without());
+        }
         Self {
-            backoff: Backoff::renewal(held.ttl),
+            backoff: Backoff::renewal(time),
+            grace,
+            sign: sent,
+            session: Session::NONE,
             next: sent.after(pace.renew_after),
             not_before: sent,
             held,
@@ -59,14 +76,22 @@ impl Entry {
             Some(_) => Moment::NEVER,
             // A timer that comes while the pause still holds would come again
             // at once, and again.
-            None => self.next.max(self.not_before).min(self.held.ends_by()),
+            None => self.due().max(self.not_before).min(self.held.ends_by()),
+        }
+    }
+
+    /// When the next renewal is due: earlier for want of other signs of life.
+    fn due(&self) -> Moment {
+        match self.grace {
+            Some(grace) => self.next.min(self.sign.after(grace.without())),
+            None => self.next,
         }
     }
 
     /// Whether a renewal goes out now. One that is due `soon` goes along, but
     /// half of a pause after a failure is kept: it may be shorter than that.
     pub(super) fn is_due(&self, now: Moment, soon: Moment) -> bool {
-        self.held.lost().is_none() && self.next <= soon && self.not_before <= now
+        self.held.lost().is_none() && self.due() <= soon && self.not_before <= now
     }
 
     pub(super) fn request(&self) -> RenewRequest {
@@ -84,6 +109,38 @@ impl Entry {
         self.sent = now;
         self.unanswered = true;
         self.next = now.after(self.pace.patience);
+        if self.grace.is_some() {
+            // What is due for want of a sign stays due until the answer.
+            self.not_before = self.next;
+        }
+    }
+
+    /// A ping was answered by this session. `any`: with the rule that it must be
+    /// the lease's own taken out.
+    pub(super) fn signed(&mut self, from: Moment, session: Session, any: bool) {
+        let own = session != Session::NONE && session == self.session;
+        if let Some(grace) = self.grace
+            && (own || any)
+        {
+            self.sign = self.sign.max(from);
+            self.held.sign(from.after(grace.valid()));
+        }
+    }
+
+    /// Whether its grant may not carry this session yet.
+    pub(super) fn lacks(&self, session: Session) -> bool {
+        self.grace.is_some() && self.session < session
+    }
+
+    /// Beside one that is under way, which does not carry what is to be carried.
+    pub(super) fn renew_at_once(&mut self, now: Moment) {
+        (self.next, self.not_before) = (now, now);
+    }
+
+    /// What was sent carried this session, or a later one.
+    pub(super) fn carried(&mut self, from: Moment, session: Session) {
+        self.session = self.session.max(session);
+        self.signed(from, self.session, true);
     }
 
     pub(super) fn succeeded(&mut self, sent: Moment, now: Moment) {

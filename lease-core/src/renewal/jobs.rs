@@ -133,7 +133,7 @@ async fn why_not_held(parts: &Parts, held: &Held) -> LostCause {
 
 async fn released(parts: &Parts, held: &Held) -> Result<Released, Error> {
     let clock = &*parts.clock;
-    let mut backoff = Backoff::renewal(held.ttl);
+    let mut backoff = Backoff::renewal(held.ttl.get());
     let patience = (held.ttl.get() / 6).clamp(CLEAN_UP_PATIENCE, ATTEMPT_LIMIT);
     // Not the deadline: a renewal whose reply was lost may have made the grant
     // last longer than its holder believed, but not longer than this.

@@ -9,8 +9,9 @@ use tokio::task::JoinSet;
 use tracing::{Instrument, debug_span};
 
 use super::entry::{Entry, Id};
+use super::pulse::{Grace, Pulse};
 use super::{Command, jobs};
-use crate::backend::RenewOutcome;
+use crate::backend::{RenewOutcome, Session};
 use crate::client::Parts;
 use crate::clock::Moment;
 use crate::error::{Error, StoreError};
@@ -30,6 +31,12 @@ enum Done {
         batch: Vec<Arc<Held>>,
         sent: Moment,
         outcomes: Vec<Result<RenewOutcome, StoreError>>,
+        /// That they carried, or a later one.
+        session: Session,
+    },
+    Pinged {
+        sent: Moment,
+        outcome: Result<Session, StoreError>,
     },
     CleanedUp,
 }
@@ -41,6 +48,8 @@ pub(super) struct Loop {
     entries: BTreeMap<Id, Entry>,
     timers: BTreeSet<(Moment, Id)>,
     jobs: JoinSet<Done>,
+    /// Where grants end with the client's session.
+    pulse: Option<Pulse>,
     /// Releases and abandonments under way.
     clean_ups: usize,
     abandons: Arc<Semaphore>,
@@ -49,8 +58,10 @@ pub(super) struct Loop {
 
 impl Loop {
     pub(super) fn new(parts: Arc<Parts>, commands: mpsc::UnboundedReceiver<Command>) -> Self {
+        let pulse = Grace::of(&parts).map(Pulse::new);
         Self {
             parts,
+            pulse,
             commands,
             open: true,
             entries: BTreeMap::new(),
@@ -68,6 +79,7 @@ impl Loop {
             self.fire(clock.now());
             self.tell_if_settled();
             let wake = self.timers.first().map_or(Moment::NEVER, |t| t.0);
+            let wake = wake.min(self.next_ping());
             tokio::select! {
                 biased;
                 command = self.commands.recv(), if self.open => match command {
@@ -189,6 +201,7 @@ impl Loop {
 
     /// Handles every timer that has come.
     fn fire(&mut self, now: Moment) {
+        self.ping(now);
         let soon = now.after(TOGETHER);
         let ready: Vec<Id> = self
             .timers
@@ -217,6 +230,67 @@ impl Loop {
         }
     }
 
+    /// What a renewal that is sent now carries at least.
+    fn session(&self) -> Session {
+        self.pulse.as_ref().map_or(Session::NONE, Pulse::session)
+    }
+
+    /// When the next ping is due. Without a lease nobody needs one.
+    fn next_ping(&self) -> Moment {
+        match &self.pulse {
+            Some(pulse) if !self.entries.is_empty() => pulse.wake(),
+            _ => Moment::NEVER,
+        }
+    }
+
+    fn ping(&mut self, now: Moment) {
+        if now < self.next_ping() {
+            return;
+        }
+        let Some(pulse) = &mut self.pulse else {
+            return;
+        };
+        let until = pulse.sends(now);
+        let parts = Arc::clone(&self.parts);
+        self.jobs.spawn(async move {
+            let ping = || parts.backend.ping();
+            let outcome = jobs::attempt(&*parts.clock, until, ping).await;
+            Done::Pinged { sent: now, outcome }
+        });
+    }
+
+    fn pinged(&mut self, sent: Moment, outcome: Result<Session, StoreError>) {
+        let now = self.parts.clock.now();
+        let rules = self.parts.rules;
+        let Some(pulse) = &mut self.pulse else {
+            return;
+        };
+        let session = match outcome {
+            Ok(session) => session,
+            Err(error) => {
+                pulse.failed(&self.parts, now);
+                for entry in self.entries.values() {
+                    entry.held.set_last_error(Some(error.clone()));
+                }
+                return;
+            }
+        };
+        let changed = pulse.answered(sent, session, now);
+        let from = if rules.count_from_send { sent } else { now };
+        let mut lacking = Vec::new();
+        for (id, entry) in &mut self.entries {
+            entry.signed(from, session, !rules.signs_need_renewal);
+            if changed && entry.lacks(session) {
+                entry.renew_at_once(now);
+                lacking.push(*id);
+            }
+        }
+        // The timers of the others come once too early, and are set then.
+        for id in lacking {
+            self.set_timer(id);
+        }
+    }
+
     fn renew(&mut self, batch: &[Id], now: Moment) {
         let mut requests = Vec::with_capacity(batch.len());
         let mut helds = Vec::with_capacity(batch.len());
@@ -234,8 +308,10 @@ impl Loop {
         let store: &str = &self.parts.guarantees.store;
         let span = debug_span!(target: "leases", "renew", store, leases = requests.len());
         let job = jobs::renew(Arc::clone(&self.parts), requests, until);
+        let session = self.session();
         let job = async move {
             Done::Renewed {
+                session,
                 batch: helds,
                 sent: now,
                 outcomes: job.await,
@@ -250,12 +326,14 @@ impl Loop {
                 batch,
                 sent,
                 outcomes,
+                session,
             }) => {
                 let now = self.parts.clock.now();
                 for (held, outcome) in batch.iter().zip(outcomes) {
-                    self.renewed(held, sent, outcome, now);
+                    self.renewed(held, sent, session, outcome, now);
                 }
             }
+            Ok(Done::Pinged { sent, outcome }) => self.pinged(sent, outcome),
             Ok(Done::CleanedUp) => self.clean_ups -= 1,
             // A task of ours panicked outside of the backend, which only an
             // observer's or clock's code could do; count it as ended.
@@ -267,11 +345,13 @@ impl Loop {
         &mut self,
         held: &Arc<Held>,
         sent: Moment,
+        session: Session,
         outcome: Result<RenewOutcome, StoreError>,
         now: Moment,
     ) {
         let rules = self.parts.rules;
         let drift = self.parts.drift;
+        let present = self.session();
         let Some(entry) = self.entries.get_mut(&held.id) else {
             return; // Released meanwhile: nothing is kept any more.
         };
@@ -294,6 +374,11 @@ impl Loop {
                 };
                 held.confirm(from, from.after(valid), !rules.deadline_never_moves_back);
                 entry.succeeded(sent, now);
+                entry.carried(from, session);
+                if entry.lacks(present) {
+                    // Another session was made while it was under way.
+                    entry.renew_at_once(now);
+                }
                 held.tell(EventKind::Renewed {
                     took: now.since(sent),
                     valid_for: held.deadline().since(now),

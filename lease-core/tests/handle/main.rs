@@ -21,6 +21,7 @@ mod release;
 mod renewal;
 mod rules;
 mod runtime;
+mod sessions;
 mod shutdown;
 mod threads;
 mod wake;

@@ -9,7 +9,7 @@ use futures_util::stream::BoxStream;
 use lease_core::{
     AcquireOutcome, AcquireRequest, Clock, Diagnosis, FenceWhen, Guarantees, Key, KeyState, Label,
     LeaseBackend, MemoryStore, Moment, Owner, Quorum, QuorumRules, RefusedReason, ReleaseOutcome,
-    RenewOutcome, RenewRequest, StoreError, Token, TokenRule, Ttl,
+    RenewOutcome, RenewRequest, Session, StoreError, Token, TokenRule, Ttl,
 };
 use tokio::time::Instant;
 
@@ -130,6 +130,10 @@ impl LeaseBackend for Node {
     async fn watch(&self, key: &Key) -> Result<BoxStream<'static, ()>, StoreError> {
         self.waits().await?;
         self.store.watch(key).await
+    }
+
+    async fn ping(&self) -> Result<Session, StoreError> {
+        self.store.ping().await
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -9,7 +9,8 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lease_core::{
     AcquireOutcome, AcquireRequest, Diagnosis, FenceWhen, Guarantees, Key, KeyState, LeaseBackend,
-    MemoryStore, Moment, Owner, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, Token, Ttl,
+    MemoryStore, Moment, Owner, ReleaseOutcome, RenewOutcome, RenewRequest, Session, StoreError,
+    Token, Ttl,
 };
 use rand::RngExt;
 use tokio::sync::oneshot;
@@ -231,6 +232,10 @@ impl LeaseBackend for Network {
             .chain(stream::pending())
             .take(if fate.answered { usize::MAX } else { 1 })
             .boxed())
+    }
+
+    async fn ping(&self) -> Result<Session, StoreError> {
+        self.store.ping().await
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -11,8 +11,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use lease_core::{
-    AcquireOutcome, Clock, Key, MemoryStore, Moment, Owner, ReleaseOutcome, RenewOutcome,
-    StoreError, StoreErrorKind, Token,
+    AcquireOutcome, Clock, CrashRelease, Guarantees, Key, LeaseBackend, MemoryStore, Moment, Owner,
+    ReleaseOutcome, RenewOutcome, Session, StoreError, StoreErrorKind, Token,
 };
 use tokio::sync::oneshot;
 
@@ -130,6 +130,10 @@ struct Script {
     /// Keys that start so are on a part of the store that is gone: abandoning
     /// them fails for ever.
     gone: Option<String>,
+    /// What guarantees say of sessions, and what pings answer.
+    grace: Option<Duration>,
+    ping: Option<Result<Session, StoreErrorKind>>,
+    pings: Vec<Moment>,
 }
 
 struct Shared {
@@ -179,6 +183,35 @@ impl Scripted {
     /// Abandoning a key that starts with `prefix` fails from now on.
     pub fn gone(&self, prefix: &str) {
         self.0.script.lock().unwrap().gone = Some(prefix.to_owned());
+    }
+
+    /// Grants end this long after their client's session.
+    pub fn grace(&self, grace: Duration) {
+        self.0.script.lock().unwrap().grace = Some(grace);
+    }
+
+    /// What pings answer from now on: the number of a session.
+    pub fn session(&self, ping: Result<u64, StoreErrorKind>) {
+        self.0.script.lock().unwrap().ping = Some(ping.map(Session::new));
+    }
+
+    /// When it was pinged.
+    pub fn pings(&self) -> Vec<Moment> {
+        self.0.script.lock().unwrap().pings.clone()
+    }
+
+    fn pinged(&self) -> Result<Session, StoreError> {
+        let mut script = self.0.script.lock().unwrap();
+        script.pings.push(self.0.clock.now());
+        script.ping.unwrap_or(Ok(Session::NONE)).map_err(failure)
+    }
+
+    fn claims(&self) -> Guarantees {
+        let claims = self.0.memory.guarantees();
+        match self.0.script.lock().unwrap().grace {
+            Some(grace) => claims.crash_release(CrashRelease::SessionLost { grace }),
+            None => claims,
+        }
     }
 
     fn is_gone(&self, key: &Key) -> bool {

@@ -26,6 +26,10 @@ fn options_out_of_range_are_named() {
     let refused = |options: PostgresOptions| options.checked().unwrap_err().to_string();
     assert!(refused(options().connections(0)).contains("1 to 64"));
     assert!(refused(options().response_timeout(Duration::ZERO)).contains("response_timeout"));
+    for grace in [0, 499, 60_001] {
+        let grace = Duration::from_millis(grace);
+        assert!(refused(options().crash_detection(grace)).contains("crash_detection"));
+    }
     let short = options().tombstone_retention(Duration::from_secs(1));
     assert!(refused(short).contains("tombstone_retention"));
 }

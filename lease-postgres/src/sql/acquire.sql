@@ -10,7 +10,7 @@ WITH asked AS MATERIALIZED (
 ), seen AS MATERIALIZED (
     SELECT a.*, k.version AS seen_version, k.mark AS seen_mark, k.owner AS last_owner,
         k.token AS last_token, k.label AS last_label, k.standing AS last_standing,
-        a.now - k.granted_us AS age, k.expires_us - a.now AS remaining,
+        k.session AS last_session, a.now - k.granted_us AS age, k.expires_us - a.now AS remaining,
         coalesce(k.standing <> 1 AND k.expires_us >= a.now, false) AS blocked,
         (SELECT t.reason FROM {tombstones} AS t
             WHERE t.key = a.key AND t.owner = a.owner AND t.until_us > a.now) AS buried,
@@ -50,7 +50,11 @@ WITH asked AS MATERIALIZED (
         granted_us = CASE WHEN t.code = 7 THEN k.granted_us ELSE t.at END,
         expires_us = CASE WHEN t.code = 7 THEN greatest(k.expires_us, t.at + t.ttl)
             ELSE t.at + t.ttl END,
-        standing = 0
+        standing = 0,
+        -- No late copy of a request puts an earlier session of its client back.
+        session = CASE WHEN t.code = 7 AND k.session > $7::bigint
+            AND k.session >> 20 = $7::bigint >> 20 THEN k.session ELSE $7::bigint END,
+        grace_us = $8::bigint
     FROM timed AS t
     WHERE k.key = t.key AND k.version = t.version
         -- Looked at again now that nobody can change it: the lock may have come
@@ -59,8 +63,10 @@ WITH asked AS MATERIALIZED (
     RETURNING t.n, k.token, t.last_token, t.last_label, t.code = 1 AND t.last_standing <> 1 AS over
 ), inserted AS (
     INSERT INTO {keys} AS k
-        (key, mark, version, awaited_us, owner, token, label, granted_us, expires_us, standing)
-    SELECT d.key, d.next, 1, 0, d.owner, d.next, d.label, c.at, c.at + d.ttl, 0
+        (key, mark, version, awaited_us, owner, token, label, granted_us, expires_us, standing,
+            session, grace_us)
+    SELECT d.key, d.next, 1, 0, d.owner, d.next, d.label, c.at, c.at + d.ttl, 0,
+        $7::bigint, $8::bigint
     FROM decided AS d CROSS JOIN LATERAL (SELECT {now} AS at, d.n OFFSET 0) AS c
     WHERE d.code = 1 AND d.seen_version IS NULL
     ORDER BY d.key
@@ -68,11 +74,12 @@ WITH asked AS MATERIALIZED (
     RETURNING k.key, k.token
 )
 SELECT d.n, NULL::text AS key, d.code, d.last_token AS token, d.last_label AS label,
-    d.seen_mark AS mark, d.age, d.remaining, NULL::bigint AS over
+    d.seen_mark AS mark, d.age, d.remaining, NULL::bigint AS over,
+    d.last_session AS session
 FROM decided AS d WHERE d.code NOT IN (1, 7)
 UNION ALL
 SELECT u.n, NULL, 1, u.token, CASE WHEN u.over THEN u.last_label END, NULL, NULL, NULL,
-    CASE WHEN u.over THEN u.last_token END
+    CASE WHEN u.over THEN u.last_token END, NULL
 FROM updated AS u
 UNION ALL
-SELECT NULL, i.key, 1, i.token, NULL, NULL, NULL, NULL, NULL FROM inserted AS i
+SELECT NULL, i.key, 1, i.token, NULL, NULL, NULL, NULL, NULL, NULL FROM inserted AS i

@@ -18,7 +18,11 @@ WITH asked AS MATERIALIZED (
 ), timed AS MATERIALIZED (
     SELECT l.*, {now} AS at FROM locked AS l
 ), renewed AS (
-    UPDATE {keys} AS k SET expires_us = greatest(k.expires_us, t.at + t.ttl)
+    UPDATE {keys} AS k SET expires_us = greatest(k.expires_us, t.at + t.ttl),
+        -- No late copy of a request puts an earlier session of its client back.
+        session = CASE WHEN k.session > $5::bigint AND k.session >> 20 = $5::bigint >> 20
+            THEN k.session ELSE $5::bigint END,
+        grace_us = $6::bigint
     FROM timed AS t
     WHERE k.key = t.key AND k.owner = t.owner AND k.token = t.token
         AND k.standing = 0 AND k.expires_us >= t.at

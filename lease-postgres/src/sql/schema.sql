@@ -27,7 +27,12 @@ CREATE TABLE IF NOT EXISTS {keys} (
     label text,
     granted_us bigint,
     expires_us bigint,
-    standing smallint
+    standing smallint,
+    -- The session that the grant's holder lives by: the number of an advisory lock
+    -- that it keeps while it is connected, and how long after its loss the grant
+    -- still stands. Both or neither.
+    session bigint,
+    grace_us bigint
 -- No checks: Postgres would read and plan them anew for each statement, for longer
 -- than the statement takes. What is not the store's is refused when it is read.
 -- No index on anything that a renewal changes, and room for the next version of

@@ -10,7 +10,7 @@ use futures_util::stream::{BoxStream, FuturesUnordered, StreamExt};
 use lease_core::{
     AcquireOutcome, AcquireRequest, AdmitError, Diagnosis, FenceWhen, Gate, Guarantees,
     InvalidInput, Key, KeyState, LeaseBackend, Owner, Quorum, QuorumGate, ReleaseOutcome,
-    RenewOutcome, RenewRequest, StoreError, StoreErrorKind, Token, Ttl,
+    RenewOutcome, RenewRequest, Session, StoreError, StoreErrorKind, Token, Ttl,
 };
 
 use super::doctor;
@@ -192,6 +192,10 @@ impl LeaseBackend for RedlockStore {
 
     async fn watch(&self, key: &Key) -> Result<BoxStream<'static, ()>, StoreError> {
         self.inner.quorum.watch(key).await
+    }
+
+    async fn ping(&self) -> Result<Session, StoreError> {
+        self.inner.quorum.ping().await
     }
 
     fn guarantees(&self) -> Guarantees {

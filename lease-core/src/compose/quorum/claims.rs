@@ -8,9 +8,7 @@ use futures_util::stream::StreamExt;
 use super::{Inner, Node};
 use crate::diagnosis::{Diagnosis, Finding, Severity};
 use crate::error::{InvalidInput, StoreError};
-use crate::guarantees::{
-    CrashRelease, Exclusion, ExpiryJudge, Guarantees, Survives, TtlRange, WakeUps,
-};
+use crate::guarantees::{Exclusion, ExpiryJudge, Guarantees, Survives, TtlRange, WakeUps};
 use crate::retry::ATTEMPT_LIMIT;
 use crate::ttl::Ttl;
 
@@ -32,7 +30,6 @@ pub(super) fn guarantees(nodes: &[Arc<Node>], majority: usize) -> Result<Guarant
         .ttl(ttl)
         .expiry(expiry(&all))
         .wake_ups(wake_ups(&all, majority))
-        .crash_release(crash_release(&all))
         .listing(listing)
         .max_key_bytes(key_bytes.unwrap_or(0)))
 }
@@ -120,18 +117,6 @@ fn wake_ups(all: &[Guarantees], majority: usize) -> WakeUps {
         Some(every) => WakeUps::Poll { every: *every },
         None => WakeUps::None,
     }
-}
-
-/// A lost session frees the key only if it does so on every node.
-fn crash_release(all: &[Guarantees]) -> CrashRelease {
-    let mut longest = Duration::ZERO;
-    for node in all {
-        match node.crash_release {
-            CrashRelease::Ttl => return CrashRelease::Ttl,
-            CrashRelease::SessionLost { grace } => longest = longest.max(grace),
-        }
-    }
-    CrashRelease::SessionLost { grace: longest }
 }
 
 /// Every node's findings, then the quorum's own.

@@ -10,8 +10,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use lease_core::{
     AcquireOutcome, AcquireRequest, Diagnosis, FenceWhen, Guarantees, Key, KeyState, LeaseBackend,
-    MemoryStore, Owner, RefusedReason, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError,
-    Token, Ttl,
+    MemoryStore, Owner, RefusedReason, ReleaseOutcome, RenewOutcome, RenewRequest, Session,
+    StoreError, Token, Ttl,
 };
 use tokio::sync::oneshot;
 
@@ -144,6 +144,10 @@ impl LeaseBackend for Link {
 
     async fn watch(&self, key: &Key) -> Result<BoxStream<'static, ()>, StoreError> {
         self.server.store().watch(key).await
+    }
+
+    async fn ping(&self) -> Result<Session, StoreError> {
+        self.server.store().ping().await
     }
 
     fn guarantees(&self) -> Guarantees {

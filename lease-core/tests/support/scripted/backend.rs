@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use lease_core::{
     AcquireOutcome, AcquireRequest, Diagnosis, FenceWhen, Guarantees, Key, KeyState, LeaseBackend,
-    Owner, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError, Token, Ttl,
+    Owner, ReleaseOutcome, RenewOutcome, RenewRequest, Session, StoreError, Token, Ttl,
 };
 
 use super::{Op, Scripted, Step, failure};
@@ -194,8 +194,16 @@ impl LeaseBackend for Scripted {
         .boxed()
     }
 
+    fn ping<'a, 'c>(&'a self) -> BoxFuture<'c, Result<Session, StoreError>>
+    where
+        'a: 'c,
+    {
+        let pinged = self.pinged();
+        async move { pinged }.boxed()
+    }
+
     fn guarantees(&self) -> Guarantees {
-        self.0.memory.guarantees()
+        self.claims()
     }
 
     fn diagnose<'a, 'c>(&'a self, ttl: Ttl) -> BoxFuture<'c, Result<Diagnosis, StoreError>>

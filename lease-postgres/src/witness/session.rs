@@ -1,0 +1,156 @@
+//! One connection with its advisory lock, and whether it is a session of the
+//! server's at all.
+
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use lease_core::StoreError;
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Error, Row as _, raw_sql};
+use tokio::time::timeout;
+
+use crate::connection::Origin;
+use crate::errors::{self, Phase};
+
+/// Where a pooler stands between, connections that are tried at the same time.
+const TRIES: usize = 2;
+
+const DOING: &str = "opening the session of crash detection";
+
+/// A connection that keeps a lock.
+///
+/// All of it goes by the simple protocol, which a pooler takes too: it must be
+/// found out by what it does.
+#[derive(Debug)]
+pub(super) struct Connected {
+    db: PgConnection,
+    id: i64,
+}
+
+/// What a look at the connection found.
+pub(super) enum Checked {
+    /// The server's session that has the lock answered.
+    Mine,
+    /// Another session answered.
+    Another,
+    Lost(String),
+}
+
+impl Connected {
+    /// Connects and takes the lock; tries, if it is to, whether this is one session
+    /// of the server's.
+    pub(super) async fn open(
+        origin: &Origin,
+        grace: Duration,
+        id: i64,
+        is_to_try: bool,
+    ) -> Result<Self, StoreError> {
+        let failed = |error| errors::classify(Phase::Unsent, DOING, error);
+        let opening = async {
+            let db = origin.connect.connect().await.map_err(failed)?;
+            let mut this = Self { db, id };
+            if !this.lock().await.map_err(failed)? {
+                return Err(StoreError::unavailable(format!(
+                    "{DOING}: somebody has an advisory lock of the number that was drawn; try again"
+                )));
+            }
+            if is_to_try && this.is_pooled(origin).await.map_err(failed)? {
+                return Err(pooled());
+            }
+            this.set_up(grace).await.map_err(failed)?;
+            Ok(this)
+        };
+        timeout(origin.connect_timeout, opening)
+            .await
+            .unwrap_or_else(|_| {
+                Err(StoreError::unavailable(format!(
+                    "{DOING}: no answer within {:?}; check that the server runs and can be reached \
+                     from here",
+                    origin.connect_timeout
+                )))
+            })
+    }
+
+    /// Takes the lock, and leaves a mark in the same session: whoever sees the mark
+    /// is in the session that has the lock, since what takes one away (the end of
+    /// the session, a pooler's `DISCARD ALL`) takes both.
+    async fn lock(&mut self) -> Result<bool, Error> {
+        let id = self.id;
+        let sql = format!(
+            "SELECT pg_catalog.pg_try_advisory_lock({id}) AS locked, \
+             pg_catalog.set_config('leases.witness', '{id}', false) AS mark"
+        );
+        let row = raw_sql(AssertSqlSafe(sql)).fetch_one(&mut self.db).await?;
+        row.try_get("locked")
+    }
+
+    /// Whether the mark is seen where only another session can see it, or not seen
+    /// here. A connection that is open beside this one, in a transaction, has a
+    /// session of its own, unless a pooler gives it the one that this has left.
+    async fn is_pooled(&mut self, origin: &Origin) -> Result<bool, Error> {
+        let connecting = (0..TRIES).map(|_| origin.connect.connect());
+        // All of them stay until the end, so that each gets yet another session.
+        let mut others = try_join_all(connecting).await?;
+        for other in &mut others {
+            raw_sql("BEGIN").execute(&mut *other).await?;
+            if seen(other).await? == Some(self.id) {
+                let id = self.id;
+                let undo = format!(
+                    "SELECT pg_catalog.pg_advisory_unlock({id}), \
+                     pg_catalog.set_config('leases.witness', '', false); COMMIT"
+                );
+                raw_sql(AssertSqlSafe(undo)).execute(&mut *other).await?;
+                return Ok(true);
+            }
+            if seen(&mut self.db).await? != Some(self.id) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The server notices soon when this machine is gone, and does not end the
+    /// session for being idle. What does not apply, as over a socket, is ignored.
+    async fn set_up(&mut self, grace: Duration) -> Result<(), Error> {
+        let idle_s = grace.as_secs().max(1);
+        let every_s = (grace.as_secs() / 3).max(1);
+        let unheard_ms = (grace * 2).as_millis().max(2_000);
+        let sql = format!(
+            "SELECT pg_catalog.set_config('tcp_keepalives_idle', '{idle_s}', false), \
+             pg_catalog.set_config('tcp_keepalives_interval', '{every_s}', false), \
+             pg_catalog.set_config('tcp_keepalives_count', '2', false), \
+             pg_catalog.set_config('tcp_user_timeout', '{unheard_ms}', false); \
+             SELECT pg_catalog.set_config('idle_session_timeout', '0', false) \
+             WHERE pg_catalog.current_setting('idle_session_timeout', true) IS NOT NULL"
+        );
+        raw_sql(AssertSqlSafe(sql)).execute(&mut self.db).await?;
+        Ok(())
+    }
+
+    /// Whether the session that has the lock is there.
+    pub(super) async fn check(&mut self, patience: Duration) -> Checked {
+        match timeout(patience, seen(&mut self.db)).await {
+            Ok(Ok(mark)) if mark == Some(self.id) => Checked::Mine,
+            Ok(Ok(_)) => Checked::Another,
+            Ok(Err(error)) => Checked::Lost(error.to_string()),
+            Err(_) => Checked::Lost(format!("no answer within {patience:?}")),
+        }
+    }
+}
+
+/// The mark of the session that answers.
+async fn seen(db: &mut PgConnection) -> Result<Option<i64>, Error> {
+    let row = raw_sql("SELECT pg_catalog.current_setting('leases.witness', true) AS mark")
+        .fetch_one(db)
+        .await?;
+    let mark: Option<String> = row.try_get("mark")?;
+    Ok(mark.and_then(|mark| mark.parse().ok()))
+}
+
+pub(super) fn pooled() -> StoreError {
+    StoreError::refusing(
+        "crash detection needs a session of its own, and a pooler between here and the server gives \
+         each transaction another one; connect to the server directly, let the pooler keep sessions, \
+         or open the store without crash_detection",
+    )
+}
