@@ -3,10 +3,15 @@
 //!
 //! A client's start carries a mark, a setting that only the session that begins
 //! with it has. Who finds it there has that session to itself. A pooler opens its
-//! sessions itself: it refuses the mark or drops it. Whether such a pooler keeps
-//! a session for a client shows when it listens: a notification reaches a
-//! listener that has asked for nothing only over a session that is still its own.
+//! sessions itself: it refuses the mark or drops it. Whether such a pooler shares
+//! them shows when one client sets a mark and another one sees it, or the first one
+//! misses it. That neither happens proves nothing: on a busy pooler it may be luck.
+//! So a client that seems to keep its session listens then: a notification reaches
+//! a listener that has asked for nothing only over a session that is still its own.
 //! What cannot be shown is taken not to be so.
+//!
+//! The notification comes last, since on a pooler that shares sessions it could
+//! reach somebody else, whose driver may take it amiss.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -14,12 +19,18 @@ use std::time::Duration;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _, raw_sql};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::errors;
 
 /// The name of the mark.
 const MARK: &str = "leases.mark";
+/// Looks of two clients at their session. One that is shared is found out by the
+/// first, as a rule; on a busy pooler by most.
+const LOOKS: usize = 12;
+/// How long a session that was shown to be kept answers for the next connections:
+/// many are opened together.
+const KEPT_FOR: Duration = Duration::from_secs(10);
 /// A notification takes as long as a round trip; this is for a slow one.
 const NOTIFIED_WITHIN: Duration = Duration::from_millis(500);
 /// Between two hints to somebody who waits where nobody can listen.
@@ -32,6 +43,8 @@ const TRIAL: Duration = Duration::from_secs(2);
 pub(crate) struct Way {
     /// Whether the session of the last connection was shared.
     shared: Mutex<Option<bool>>,
+    /// When a pooler was last shown to keep sessions.
+    kept: Mutex<Option<Instant>>,
 }
 
 impl Way {
@@ -72,9 +85,21 @@ impl Way {
             Err(error) => return Err(error),
         };
         // A pooler that shared its sessions once is not asked again.
-        let shared = self.shares() == Some(true) || !keeps_sessions(options).await;
+        let shared = self.shares() == Some(true) || !self.keeps_sessions(options).await;
         self.found(shared);
         Ok((db, shared))
+    }
+
+    /// Whether a connection with these options has one session until it is closed.
+    async fn keeps_sessions(&self, options: &PgConnectOptions) -> bool {
+        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept().is_some_and(|at| at.elapsed() < KEPT_FOR) {
+            return true;
+        }
+        let trial = async { Ok(seems_kept(options).await? && is_notified(options).await?) };
+        let keeps = matches!(timeout(TRIAL, trial).await, Ok(Ok::<_, sqlx::Error>(true)));
+        *kept() = keeps.then(Instant::now);
+        keeps
     }
 }
 
@@ -96,10 +121,21 @@ async fn finds(db: &mut PgConnection, mark: &str) -> Result<bool, sqlx::Error> {
     Ok(found.as_deref() == Some(mark))
 }
 
-/// Whether a connection with these options has one session until it is closed.
-async fn keeps_sessions(options: &PgConnectOptions) -> bool {
-    let trial = timeout(TRIAL, is_notified(options));
-    matches!(trial.await, Ok(Ok(true)))
+/// Whether of two clients neither sees the other's mark, nor the first one misses
+/// its own. The mark that stays in a session of the pooler's means nothing there.
+async fn seems_kept(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
+    let mark = format!("{:032x}", rand::random::<u128>());
+    let mut one = options.connect().await?;
+    let mut other = options.connect().await?;
+    let set = AssertSqlSafe(format!("SELECT set_config('{MARK}', '{mark}', false)"));
+    one.execute(raw_sql(set)).await?;
+    for _ in 0..LOOKS {
+        // Pools give out first what came back last.
+        if finds(&mut other, &mark).await? || !finds(&mut one, &mark).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 async fn is_notified(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
