@@ -65,8 +65,6 @@ struct Live {
     count: u64,
     /// Chosen by chance, for as many as can be counted.
     client: i64,
-    /// No pooler stands between: it was tried.
-    direct: bool,
     not_before: Option<Instant>,
     /// How the last attempt ended, and when, if it found no session.
     failed: Option<(Instant, StoreError)>,
@@ -135,10 +133,7 @@ impl Witness {
                     self.state().good = Some(sent);
                     return Ok(session);
                 }
-                (Checked::Another, _) => {
-                    live.direct = false;
-                    return Err(session::pooled());
-                }
+                (Checked::Another, _) => return Err(session::pooled()),
                 (Checked::Lost(error), _) => {
                     tracing::debug!(target: "leases", error, "the session of crash detection is lost");
                 }
@@ -155,11 +150,10 @@ impl Witness {
         // Before it is known to stand: it does so from some later instant on.
         let begun = Instant::now();
         let id = live.next_id();
-        match Connected::open(&self.origin, self.grace, id, !live.direct).await {
+        match Connected::open(&self.origin, self.grace, id).await {
             Ok(connected) => {
                 let session = Session::new(live.count);
                 live.connected = Some(connected);
-                live.direct = true;
                 live.not_before = None;
                 live.failed = None;
                 let mut state = self.state();

@@ -114,7 +114,12 @@ async fn a_pooler_that_shares_sessions_is_told_and_commits_are_seen_through_it()
         options().open().await.unwrap();
         let found = look(options()).await;
         is(&found, "pooler", severity, words);
-        is(&found, "synchronous_commit", Severity::Note, "on in the store");
+        is(
+            &found,
+            "synchronous_commit",
+            Severity::Note,
+            "on in the store",
+        );
         is(&found, "rights", Severity::Healthy, "all");
         let found = look(options().asynchronous_commit(true)).await;
         is(&found, "synchronous_commit", Severity::Warning, "off");

@@ -3,17 +3,13 @@
 
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
 use lease_core::StoreError;
 use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Error, Row as _, raw_sql};
+use sqlx::{AssertSqlSafe, Error, Row as _, raw_sql};
 use tokio::time::timeout;
 
 use crate::connection::Origin;
 use crate::errors::{self, Phase};
-
-/// Where a pooler stands between, connections that are tried at the same time.
-const TRIES: usize = 2;
 
 const DOING: &str = "opening the session of crash detection";
 
@@ -37,25 +33,24 @@ pub(super) enum Checked {
 }
 
 impl Connected {
-    /// Connects and takes the lock; tries, if it is to, whether this is one session
-    /// of the server's.
+    /// Connects, sees to it that this is one session of the server's, and takes the
+    /// lock.
     pub(super) async fn open(
         origin: &Origin,
         grace: Duration,
         id: i64,
-        is_to_try: bool,
     ) -> Result<Self, StoreError> {
         let failed = |error| errors::classify(Phase::Unsent, DOING, error);
         let opening = async {
-            let db = origin.connect.connect().await.map_err(failed)?;
+            let (db, shared) = origin.way.connect(&origin.connect).await.map_err(failed)?;
+            if shared {
+                return Err(pooled());
+            }
             let mut this = Self { db, id };
             if !this.lock().await.map_err(failed)? {
                 return Err(StoreError::unavailable(format!(
                     "{DOING}: somebody has an advisory lock of the number that was drawn; try again"
                 )));
-            }
-            if is_to_try && this.is_pooled(origin).await.map_err(failed)? {
-                return Err(pooled());
             }
             this.set_up(grace).await.map_err(failed)?;
             Ok(this)
@@ -82,31 +77,6 @@ impl Connected {
         );
         let row = raw_sql(AssertSqlSafe(sql)).fetch_one(&mut self.db).await?;
         row.try_get("locked")
-    }
-
-    /// Whether the mark is seen where only another session can see it, or not seen
-    /// here. A connection that is open beside this one, in a transaction, has a
-    /// session of its own, unless a pooler gives it the one that this has left.
-    async fn is_pooled(&mut self, origin: &Origin) -> Result<bool, Error> {
-        let connecting = (0..TRIES).map(|_| origin.connect.connect());
-        // All of them stay until the end, so that each gets yet another session.
-        let mut others = try_join_all(connecting).await?;
-        for other in &mut others {
-            raw_sql("BEGIN").execute(&mut *other).await?;
-            if seen(other).await? == Some(self.id) {
-                let id = self.id;
-                let undo = format!(
-                    "SELECT pg_catalog.pg_advisory_unlock({id}), \
-                     pg_catalog.set_config('leases.witness', '', false); COMMIT"
-                );
-                raw_sql(AssertSqlSafe(undo)).execute(&mut *other).await?;
-                return Ok(true);
-            }
-            if seen(&mut self.db).await? != Some(self.id) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// The server notices soon when this machine is gone, and does not end the
