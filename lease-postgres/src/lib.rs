@@ -84,6 +84,7 @@
 //! | `migrate` | `true` | make schema and tables that are missing |
 //! | `connections` | 4 | for acquiring and the like, at most 64; two for renewals and one for wake-ups come on top |
 //! | `asynchronous_commit` | `false` | answer before it is on the disk: exclusion survives no restart |
+//! | `crash_detection` | `false` | free a crashed client's keys by a session that others see gone: `true` (a grace of 1.5 s) or a grace such as `1500ms`, from 500 ms to 60 s; see [`PostgresOptions::crash_detection`] for its price |
 //! | `response_timeout_ms` | 5,000 | give up on a silent server, or on a row that somebody keeps locked |
 //! | `connect_timeout_ms` | 5,000 | for a connection, its login and TLS |
 //! | `tombstone_retention_ms` | 600,000 | how long an abandoned owner is remembered |
@@ -106,9 +107,9 @@
 //! programs start at once. [`PostgresOptions::schema_sql`] gives the same as SQL
 //! for somebody else to run, and [`PostgresOptions::grants_sql`] the rights that a
 //! role needs then: `USAGE` of the schema; `SELECT` of the table with the version;
-//! `SELECT`, `INSERT` and `UPDATE` of the keys and the gate; and `DELETE` too of
-//! the tombstones; and `EXECUTE` of the two functions. `lease doctor` names each right that a role lacks, with its `GRANT`.
-//! The database's encoding must be UTF8.
+//! `SELECT`, `INSERT` and `UPDATE` of the keys and the gate; `DELETE` too of the
+//! tombstones; and `EXECUTE` of the two functions. `lease doctor` names each right
+//! that a role lacks, with its `GRANT`. The database's encoding must be UTF8.
 //!
 //! A key's row stays for good. A few million of them do no harm; keys that name each
 //! piece of work instead of what is to be guarded make more.
