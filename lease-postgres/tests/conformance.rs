@@ -7,6 +7,9 @@
 //! `LEASES_POSTGRES_VARIANTS=zones,many`.
 #![allow(clippy::unwrap_used)]
 
+#[path = "conformance/zones.rs"]
+mod zones;
+
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +22,9 @@ use lease_conformance::{
     Arguments, Fixture, FixtureError, LoseData, Network, Pause, Restart, Store, Suites,
 };
 use lease_core::{Key, LeaseBackend, Owner, RenewRequest, Token, Ttl};
+use lease_postgres::sqlx::{Connection as _, PgConnection, query_as};
 use lease_postgres::{PostgresOptions, PostgresStore};
+use zones::Zones;
 
 const TOMBSTONES: Duration = Duration::from_secs(10);
 /// Longer than any case cuts a client off and goes on believing: cases use the store
@@ -108,13 +113,6 @@ fn variants(names: Option<&str>) -> Vec<Variant> {
 
 /// Others than the case's own clients, in a variant with many.
 const OTHERS: usize = 18;
-const ZONES: [&str; 4] = [
-    "Asia/Kathmandu",
-    "America/St_Johns",
-    "Pacific/Kiritimati",
-    "UTC",
-];
-const STYLES: [&str; 4] = ["German", "SQL,DMY", "Postgres,MDY", "ISO,YMD"];
 
 /// Servers that were left as they were, for the next case: a start costs a second.
 struct Servers {
@@ -145,6 +143,7 @@ impl Fixture for Servers {
             .map_or(server.address(), PgBouncer::address);
         Ok(Box::new(OwnServer {
             variant: self.variant,
+            zones: Mutex::default(),
             clients: AtomicUsize::new(0),
             others: Mutex::default(),
             proxy: FaultProxy::start(address)?,
@@ -166,9 +165,21 @@ fn nothing() -> Result<RenewRequest, FixtureError> {
     })
 }
 
+/// That the sessions are as they are meant to be, or the variant shows nothing.
+async fn is_in(url: &str, zone: (&str, &str)) -> Result<(), FixtureError> {
+    let mut db = PgConnection::connect(url).await?;
+    let shown = "SELECT current_setting('TimeZone'), current_setting('DateStyle')";
+    let shown: (String, String) = query_as(shown).fetch_one(&mut db).await?;
+    match (&*shown.0, &*shown.1) == zone {
+        true => Ok(()),
+        false => Err(format!("{shown:?} in place of {zone:?}").into()),
+    }
+}
+
 /// One case's server, until it is over.
 struct OwnServer {
     variant: Variant,
+    zones: Mutex<Vec<Zones>>,
     clients: AtomicUsize,
     others: Mutex<Vec<PostgresStore>>,
     bouncer: Option<PgBouncer>,
@@ -207,13 +218,18 @@ impl Store for OwnServer {
             Some(bouncer) => bouncer.url(),
             None => self.server().url(),
         };
-        let mut url = url.through(self.proxy.address()).to_string();
         let number = self.clients.fetch_add(1, Ordering::Relaxed);
-        if self.variant.zones {
-            let sign = if url.contains('?') { '&' } else { '?' };
-            let (zone, style) = (ZONES[number % 4], STYLES[number % 4]);
-            url += &format!("{sign}options=-c%20timezone={zone}%20-c%20datestyle={style}");
-        }
+        let url = match self.variant.zones {
+            false => url.through(self.proxy.address()).to_string(),
+            true => {
+                let zone = zones::zone(number);
+                let zones = Zones::before(self.proxy.address(), zone).await?;
+                let url = url.through(zones.address()).to_string();
+                is_in(&url, zone).await?;
+                self.zones.lock().unwrap().push(zones);
+                url
+            }
+        };
         let mut options = PostgresOptions::from_url(&url)?
             .schema(&self.schema)?
             .tombstone_retention(TOMBSTONES)
