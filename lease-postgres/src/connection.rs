@@ -77,8 +77,12 @@ impl Origin {
 
     /// What each transaction begins with in a session that others share.
     pub(crate) fn begin(&self) -> String {
+        // A client that stands still, or is gone without a word, in the midst of it
+        // keeps no row locked and no session of the pooler's for long.
+        let idle = self.response_timeout.as_millis().max(1);
         format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {}",
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {}; \
+             SET LOCAL idle_in_transaction_session_timeout TO {idle}",
             self.settings("SET LOCAL", true)
         )
     }

@@ -57,7 +57,9 @@
 //!
 //! * each statement goes in a transaction of its own, with all settings that it
 //!   relies on, and without a prepared statement that has a name. That is four
-//!   round trips instead of one;
+//!   round trips instead of one. The server ends the session of a client that stands
+//!   still in the midst of it for [`PostgresOptions::response_timeout`], so that it
+//!   keeps no row locked and no session of the pooler's;
 //! * nobody can listen. Waiters look every 500 ms, and when the holder's time is
 //!   over; the guarantees of a store that is connected say so;
 //! * a pooler that was found to share sessions is taken to do so by the same store

@@ -3,6 +3,7 @@
 
 mod admitting;
 mod locks;
+mod lost_answers;
 mod opening;
 mod pooler;
 mod reference;
