@@ -138,6 +138,14 @@ impl FaultProxy {
         self.shared.change(|engine| engine.set_swallow(direction));
     }
 
+    /// From now on, new connections lead to another server: as an address does that
+    /// is moved in a failover. Open ones stay where they are:
+    /// [`cut`](Self::cut) those as well, if nobody answers them any more.
+    pub fn lead_to(&self, upstream: impl Into<Upstream>) {
+        let upstream = upstream.into();
+        self.shared.change(|engine| engine.lead_to(upstream));
+    }
+
     /// Keeps everything back, in both directions, until [`heal`](Self::heal):
     /// then all of it arrives, however late.
     pub fn hold(&self) {

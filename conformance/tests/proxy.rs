@@ -200,6 +200,21 @@ async fn a_cut_is_a_reset_and_new_connections_are_well() {
 }
 
 #[tokio::test]
+async fn the_address_may_lead_to_another_server_from_then_on() {
+    let proxy = proxied_echo().await;
+    let mut before = connect(&proxy).await;
+    says(&mut before, b"here").await;
+    let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    proxy.lead_to(other.local_addr().unwrap());
+    let mut after = connect(&proxy).await;
+    let (mut there, _) = other.accept().await.unwrap();
+    there.write_all(b"another").await.unwrap();
+    drop(there);
+    assert_eq!(rest(&mut after).await.0, b"another");
+    says(&mut before, b"still here").await;
+}
+
+#[tokio::test]
 async fn a_reply_is_cut_at_each_byte() {
     let proxy = proxied_echo().await;
     let words = b"a reply";

@@ -81,7 +81,7 @@ impl Origin {
         // keeps no row locked and no session of the pooler's for long.
         let idle = self.response_timeout.as_millis().max(1);
         format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {}; \
+            "BEGIN ISOLATION LEVEL READ COMMITTED; {}; \
              SET LOCAL idle_in_transaction_session_timeout TO {idle}",
             self.settings("SET LOCAL", true)
         )

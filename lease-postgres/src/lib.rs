@@ -72,8 +72,11 @@
 //!
 //! # Failover
 //! The driver knows one address: after a failover it must lead to the new primary,
-//! by a name, a virtual address or a pooler. A server that has become a standby
-//! says so at the next change: its connections are closed, and opened anew.
+//! by a name, a virtual address or a pooler. A server that has become a standby, or
+//! that somebody made read-only (`default_transaction_read_only`, which the store
+//! leaves as it is), says so at the next change: its connections are closed, and
+//! opened anew. A former primary that goes on without its synchronous standby grants
+//! nothing: its commits are not answered, and are `UnknownOutcome`.
 //!
 //! # Options
 //! See [`PostgresOptions`]; as a URL, [`PostgresOptions::from_url`]; like a pool

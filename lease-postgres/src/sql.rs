@@ -16,12 +16,12 @@ const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 
 /// Settings that the statements rely on. Whoever chose other defaults for a role
 /// or a database (a search path with functions of other meanings in it, another
-/// isolation level) has not meant us. The statements look keys up by an index,
-/// whatever the statistics say, and are planned once.
+/// isolation level) has not meant us; whoever makes a server read-only has, since
+/// that is how a former primary is kept from changes. The statements look keys up
+/// by an index, whatever the statistics say, and are planned once.
 pub(crate) const SETTINGS: &[(&str, &str)] = &[
     ("search_path", "pg_catalog"),
     ("default_transaction_isolation", "'read committed'"),
-    ("default_transaction_read_only", "off"),
     ("plan_cache_mode", "force_generic_plan"),
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),

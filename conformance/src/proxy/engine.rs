@@ -104,6 +104,10 @@ impl Engine {
         self.swallow[direction.index()] = true;
     }
 
+    pub(super) fn lead_to(&mut self, upstream: Upstream) {
+        self.upstream = upstream;
+    }
+
     pub(super) fn hold(&mut self) {
         self.held = true;
     }

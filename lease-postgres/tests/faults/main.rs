@@ -1,10 +1,11 @@
-//! The store under load while its server is killed, stopped and cut off.
+//! The store under load while its server is killed, stopped, cut off and replaced.
 //!
 //! Runs last `LEASES_POSTGRES_FAULT_SECONDS` each (3 by default) and take what is
 //! random from `LEASES_POSTGRES_FAULT_SEED`; a failure prints both.
 // What a run saw is shown when it fails.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+mod failover;
 mod load;
 mod worker;
 
@@ -133,88 +134,4 @@ async fn a_pooler_that_is_killed_stopped_and_cut_off_makes_no_two_holders() {
     }
     proxy.heal().unwrap();
     load.end().await;
-}
-
-/// The address that clients know is a proxy's, which is led to the new primary.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_synchronous_standby_that_takes_over_has_lost_nothing() {
-    let primary = server();
-    let standby = PostgresServer::builder()
-        .standby_of(&primary)
-        .start()
-        .unwrap();
-    harm(|| primary.set_synchronous(&[&standby]));
-    let old = FaultProxy::start(primary.address()).unwrap();
-    let store = |address| {
-        let url = primary.url().through(address).to_string();
-        lease_postgres::PostgresOptions::from_url(&url).unwrap()
-    };
-    let before = store(old.address()).open().await.unwrap();
-    let mut held = Vec::new();
-    for number in 0..50 {
-        held.push(acquire(&before, number).await.expect("it is free"));
-    }
-    harm(|| primary.kill());
-    harm(|| standby.promote());
-    let after = store(standby.address()).open().await.unwrap();
-    for (number, token) in held.into_iter().enumerate() {
-        assert_eq!(acquire(&after, number).await, None, "{number}");
-        let key = lease_core::Key::new(format!("k{number}")).unwrap();
-        let state = lease_core::LeaseBackend::inspect(&after, &key)
-            .await
-            .unwrap();
-        assert_eq!(state.high_water, Some(token));
-    }
-}
-
-/// Shown, and the store's guarantees say so: what had not reached the standby is
-/// lost, and only the token protects.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_asynchronous_standby_that_takes_over_grants_again_with_a_higher_token() {
-    use lease_core::Gate as _;
-    let primary = server();
-    let link = FaultProxy::start(primary.address()).unwrap();
-    let standby = PostgresServer::builder()
-        .standby_through(&primary, link.address())
-        .start()
-        .unwrap();
-    let store = |server: &PostgresServer| {
-        let url = primary.url().through(server.address()).to_string();
-        lease_postgres::PostgresOptions::from_url(&url).unwrap()
-    };
-    let first = store(&primary).open().await.unwrap();
-    harm(|| standby.wait_until_linked());
-    drop(link);
-    let one = acquire(&first, 0).await.expect("it is free");
-    harm(|| primary.kill());
-    harm(|| standby.promote());
-    let second = store(&standby).open().await.unwrap();
-    let two = acquire(&second, 0).await.expect("what was lost is free");
-    assert!(two > one);
-    assert!(
-        !lease_core::LeaseBackend::guarantees(&second)
-            .exclusion_survives
-            .failover
-    );
-    let resource = lease_core::Key::new("resource").unwrap();
-    second.admit(&resource, two).await.unwrap();
-    assert!(second.admit(&resource, one).await.is_err());
-}
-
-async fn acquire(
-    store: &lease_postgres::PostgresStore,
-    number: usize,
-) -> Option<lease_core::Token> {
-    let request = lease_core::AcquireRequest {
-        key: lease_core::Key::new(format!("k{number}")).unwrap(),
-        owner: lease_core::Owner::random().unwrap(),
-        ttl: lease_core::Ttl::new(Duration::from_secs(60)).unwrap(),
-        label: lease_core::Label::EMPTY,
-        rule: lease_core::TokenRule::NEXT,
-    };
-    let acquired = lease_core::LeaseBackend::acquire(store, &request).await;
-    match acquired.unwrap() {
-        lease_core::AcquireOutcome::Granted(granted) => Some(granted.token),
-        _ => None,
-    }
 }

@@ -108,7 +108,6 @@ async fn defaults_of_a_role_change_nothing() {
         )
         .unwrap();
     for set in [
-        "default_transaction_read_only = on",
         "default_transaction_isolation = 'serializable'",
         "synchronous_commit = off",
         "search_path = trap, pg_catalog, public",
