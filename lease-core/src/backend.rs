@@ -88,6 +88,11 @@ pub struct Granted {
     /// Whose grant ended without a release right before this one, as far as
     /// the store can tell: it expired or was revoked. A hint for people.
     pub taken_over: Option<TakenOver>,
+    /// The store asked its server more than once, and an earlier copy of the
+    /// request may still be under way. Whoever ends the grant abandons its owner as
+    /// well, so that the copy grants nothing later. (A store that asked more than
+    /// once and was not granted the key answers with an unknown outcome.)
+    pub repeated: bool,
 }
 
 impl Granted {
@@ -97,6 +102,7 @@ impl Granted {
         Self {
             token,
             taken_over: None,
+            repeated: false,
         }
     }
 }

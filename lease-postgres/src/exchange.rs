@@ -11,9 +11,9 @@ use sqlx::{AssertSqlSafe, Postgres, SqlStr, query, raw_sql};
 use tokio::time::{Instant, timeout};
 
 use crate::errors::{self, Phase};
-use crate::held::Held;
+use crate::held::{Held, Taken};
 use crate::reply::{self, Replies};
-use crate::request::{Request, statement};
+use crate::request::{Kind, Request, statement};
 use crate::sql::Statements;
 use crate::witness::Witness;
 
@@ -75,8 +75,8 @@ impl Exchange {
         }
     }
 
-    /// Uses connections of others when it cannot have one of its own: a server
-    /// that is full, say.
+    /// Uses connections of others when it cannot have one of its own at once: a
+    /// server that is full, say, or one that answers to no new client.
     pub(crate) fn or_else(mut self, instead: &Arc<Held>) -> Self {
         self.instead = Some(Arc::clone(instead));
         self
@@ -129,7 +129,9 @@ impl Exchange {
         if !repeatable || begun.elapsed() > self.response_timeout / 2 {
             return Err(Failure::Gone(first));
         }
+        let acquires = requests.iter().any(|one| one.kind() == Kind::Acquire);
         match self.rows(ask()).await {
+            Ok(rows) if acquires => Ok(read(requests, &rows)?.of_copies(&first)),
             Ok(rows) => read(requests, &rows),
             // The first one may have taken effect.
             Err(Failure::Gone(error)) if error.is_unknown_outcome() => Err(Failure::Gone(error)),
@@ -161,16 +163,28 @@ impl Exchange {
             .map(drop)
     }
 
+    /// A connection of its own; of others, if one of those is idle while its own are
+    /// being opened or cannot be had.
+    async fn connection(&self) -> Result<Taken, StoreError> {
+        let Some(instead) = &self.instead else {
+            return self.held.take().await;
+        };
+        tokio::select! {
+            biased;
+            own = self.held.take() => match own {
+                Ok(taken) => Ok(taken),
+                Err(_) => instead.take().await,
+            },
+            other = instead.idle() => Ok(other),
+        }
+    }
+
     /// The whole answer to one statement.
     pub(crate) async fn rows(
         &self,
         statement: Query<'_, Postgres, PgArguments>,
     ) -> Result<Vec<PgRow>, Failure> {
-        let mut taken = match (self.held.take().await, &self.instead) {
-            (Ok(taken), _) => taken,
-            (Err(_), Some(instead)) => instead.take().await.map_err(Failure::Gone)?,
-            (Err(error), None) => return Err(Failure::Gone(error)),
-        };
+        let mut taken = self.connection().await.map_err(Failure::Gone)?;
         // Of the others there.
         let held = Arc::clone(taken.held());
         let Some(up) = taken.ask() else {

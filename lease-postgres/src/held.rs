@@ -118,6 +118,22 @@ impl Held {
         }
     }
 
+    /// A connection once one is idle; opens none.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn idle(self: &Arc<Self>) -> Taken {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let idle = self.state().idle.pop();
+            match idle {
+                Some(up) => return Taken::new(self, up),
+                None => changed.await,
+            }
+        }
+    }
+
     /// Sees to the tables, and prepares statements that need them.
     async fn make_ready(&self, up: &mut Up) -> Result<(), StoreError> {
         for last in [false, true] {

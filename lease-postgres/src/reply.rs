@@ -70,6 +70,21 @@ impl Replies {
         }
         Ok(replies)
     }
+
+    /// The answers to acquires of which an earlier copy may still be under way:
+    /// `unknown` says so. It could grant the key later to an owner who was told that
+    /// somebody else holds it.
+    pub(crate) fn of_copies(mut self, unknown: &StoreError) -> Self {
+        for answer in &mut self.answers {
+            match answer {
+                Some(Ok(Reply::Acquired(AcquireOutcome::Granted(granted)))) => {
+                    granted.repeated = true;
+                }
+                _ => *answer = Some(Err(unknown.clone())),
+            }
+        }
+        self
+    }
 }
 
 fn by_key(requests: &[Request]) -> HashMap<&str, usize> {
@@ -124,6 +139,7 @@ fn acquired(code: i32, row: &PgRow) -> Result<AcquireOutcome, StoreError> {
                 }),
                 None => None,
             },
+            repeated: false,
         }),
         2 => AcquireOutcome::Refused(RefusedReason::BelowMark {
             high_water: token(get(row, "mark")?)?,
@@ -271,6 +287,33 @@ impl Reply {
         match self {
             Self::Admitted(outcome) => Ok(outcome),
             _ => Err(odd()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_grant_is_told_after_a_copy_that_may_be_under_way() {
+        let granted = AcquireOutcome::Granted(Granted::new(Token::MIN));
+        let abandoned = AcquireOutcome::Refused(RefusedReason::Abandoned);
+        let answers = [Some(granted), Some(abandoned), None];
+        let replies = Replies {
+            answers: answers
+                .map(|one| one.map(|one| Ok(Reply::Acquired(one))))
+                .into(),
+            freed: Vec::new(),
+        };
+        let unknown = StoreError::unknown_outcome("cut off");
+        let mut told = replies.of_copies(&unknown).answers.into_iter().flatten();
+        assert!(matches!(
+            told.next(),
+            Some(Ok(Reply::Acquired(AcquireOutcome::Granted(granted)))) if granted.repeated
+        ));
+        for other in told {
+            assert!(other.unwrap_err().is_unknown_outcome());
         }
     }
 }

@@ -105,9 +105,11 @@ impl Request {
     }
 
     /// Whether it does no harm if it takes effect twice, and the second answer
-    /// is as good as the first.
+    /// is as good as the first. A copy of an acquire that is still under way could
+    /// grant the key to an owner who has gone: whoever repeats one must know of it,
+    /// and abandon the owner in the end.
     pub(crate) fn may_repeat(&self) -> bool {
-        self.kind() != Kind::Release
+        !matches!(self.kind(), Kind::Acquire | Kind::Release)
     }
 
     /// What an acquisition asks for.

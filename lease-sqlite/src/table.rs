@@ -163,7 +163,11 @@ impl Table {
                 label: last.label,
                 token: last.token,
             });
-        Ok(AcquireOutcome::Granted(Granted { token, taken_over }))
+        Ok(AcquireOutcome::Granted(Granted {
+            token,
+            taken_over,
+            repeated: false,
+        }))
     }
 
     pub(crate) fn abandon(&mut self, key: &Key, owner: Owner) -> Result<(), StoreError> {

@@ -117,7 +117,9 @@ pub(super) async fn attempt(terms: &Terms, requests: &mut Requests<'_>, limit: M
             return Step::Failed(error);
         }
     };
-    requests.answered += 1;
+    // Of a copy that the store sent by itself there is no answer.
+    let copies = matches!(&outcome, AcquireOutcome::Granted(granted) if granted.repeated);
+    requests.answered += u32::from(!copies);
     match outcome {
         AcquireOutcome::Granted(granted) => {
             let from = if rules.count_from_send { sent } else { now };

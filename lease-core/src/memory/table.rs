@@ -159,7 +159,11 @@ impl Table {
                 label: last.label,
                 token: last.token,
             });
-        AcquireOutcome::Granted(Granted { token, taken_over })
+        AcquireOutcome::Granted(Granted {
+            token,
+            taken_over,
+            repeated: false,
+        })
     }
 
     /// Whether the key became free.

@@ -1,6 +1,9 @@
 //! What an acquisition leaves behind: nothing that could block the key.
 
-use lease_core::{CancelReason, DriftAllowance, Error, InvalidInput, StoreErrorKind};
+use lease_core::{
+    AcquireOutcome, CancelReason, DriftAllowance, Error, Granted, InvalidInput, StoreErrorKind,
+    Token,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{Op, Step, World, kinds, ms, secs};
@@ -77,6 +80,21 @@ async fn an_unknown_outcome_without_a_wait_is_abandoned_and_not_repeated() {
         assert!(world.is_free("k").await);
         tokio::time::sleep(secs(6)).await;
         assert!(world.is_free("k").await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_of_which_the_store_sent_copies_is_abandoned_when_it_is_released() {
+    for repeated in [false, true] {
+        let world = World::new();
+        let mut granted = Granted::new(Token::MIN);
+        granted.repeated = repeated;
+        let granted = AcquireOutcome::Granted(granted);
+        world.store.next(Op::Acquire, [Step::Acquired(granted)]);
+        let lease = world.leases().lease("k").acquire().await.unwrap();
+        // The store knows nothing of it: what counts is what it is asked.
+        let _ = lease.release().await;
+        assert_eq!(world.store.count(Op::Abandon), usize::from(repeated));
     }
 }
 

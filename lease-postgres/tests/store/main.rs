@@ -9,6 +9,7 @@ mod pooler;
 mod reference;
 mod roles;
 mod sessions;
+mod spare;
 mod stopped;
 mod support;
 mod transactions;

@@ -81,7 +81,12 @@ impl Round {
         let taken_over = self.votes.taken_over(&inner);
         inner.handed.out(self.request.owner, token);
         self.finish(standing, exactly);
-        Ok(AcquireOutcome::Granted(Granted { token, taken_over }))
+        Ok(AcquireOutcome::Granted(Granted {
+            token,
+            taken_over,
+            // The release of a quorum's lease ends its owner on every node.
+            repeated: false,
+        }))
     }
 
     /// The token to agree on: the one that a majority has, or one above all that
