@@ -17,6 +17,8 @@ use crate::request::{Kind, Request};
 pub(crate) enum Reply {
     Number(i64),
     Fields(Vec<Value>),
+    /// A grant of which an earlier copy of the request may still be under way.
+    OfCopies(Box<Self>),
 }
 
 impl Reply {
@@ -38,7 +40,29 @@ impl Reply {
         }
     }
 
+    /// This answer to a request of which an earlier copy may still be under way, as
+    /// `unknown` says. The copy could grant the key later to an owner who was told
+    /// that somebody else holds it.
+    pub(crate) fn of_copies(
+        self,
+        request: &Request,
+        unknown: StoreError,
+    ) -> Result<Self, StoreError> {
+        match (request.kind(), self.grant()) {
+            (Kind::Acquire, Some(_)) => Ok(Self::OfCopies(Box::new(self))),
+            (Kind::Acquire, None) => Err(unknown),
+            _ => Ok(self),
+        }
+    }
+
     pub(crate) fn acquired(&self) -> Result<AcquireOutcome, StoreError> {
+        if let Self::OfCopies(reply) = self {
+            let mut outcome = reply.acquired()?;
+            if let AcquireOutcome::Granted(granted) = &mut outcome {
+                granted.repeated = true;
+            }
+            return Ok(outcome);
+        }
         if let Self::Number(number) = self {
             return Ok(AcquireOutcome::Granted(Granted::new(token(*number)?)));
         }
@@ -104,7 +128,7 @@ impl Reply {
                 state.high_water = Some(token(*mark)?);
                 return Ok(state);
             }
-            Self::Fields(_) => {}
+            Self::Fields(_) | Self::OfCopies(_) => {}
         }
         let form = self.head("inspect")?;
         state.high_water = Some(self.token(1)?);
@@ -162,7 +186,7 @@ impl Reply {
     fn head(&self, doing: &str) -> Result<i64, StoreError> {
         match self {
             Self::Number(number) => Ok(*number),
-            Self::Fields(_) => match self.number(0)? {
+            Self::Fields(_) | Self::OfCopies(_) => match self.number(0)? {
                 -1 => Err(errors::caught(doing, self.text(1)?)),
                 number => Ok(number),
             },
@@ -172,6 +196,7 @@ impl Reply {
     fn field(&self, at: usize) -> Option<&Value> {
         match self {
             Self::Number(_) => None,
+            Self::OfCopies(reply) => reply.field(at),
             Self::Fields(fields) => fields.get(at),
         }
     }

@@ -152,7 +152,13 @@ impl Sender {
         match self.send_over(&up, requests).await {
             // An operation that failed this time may have taken effect before, at
             // a server that answers nobody any more, say.
-            Ok(replies) => Ok(replies.into_iter().map(failures_unknown).collect()),
+            Ok(replies) => {
+                let replies = replies.into_iter().map(failures_unknown).zip(requests);
+                let told = replies.map(|(reply, request)| {
+                    reply.and_then(|reply| reply.of_copies(request, failed(first.clone())))
+                });
+                Ok(told.collect())
+            }
             Err(Failure::Gone(error)) => Err(failed(error)),
             Err(Failure::Said(error)) => Err(unknown(error)),
         }

@@ -111,12 +111,21 @@ impl Router {
     pub(crate) async fn ask(&self, request: &Request) -> Result<Reply, StoreError> {
         let slot = slot::of(request.record());
         let answer = self.route(slot, What::Request(request)).await;
-        let answer = answer.map_err(Trouble::into_error)?;
-        Reply::all(answer, 1)?.pop().ok_or_else(odd)
+        let (answer, doubt) = answer.map_err(Trouble::into_error)?;
+        let reply = Reply::all(answer, 1)?.pop().ok_or_else(odd)?;
+        match doubt {
+            Some(doubt) => reply.of_copies(request, doubt),
+            None => Ok(reply),
+        }
     }
 
-    /// Sends something to the node of this slot.
-    pub(crate) async fn route(&self, slot: u16, what: What<'_>) -> Result<Value, Trouble> {
+    /// Sends something to the node of this slot. Beside the answer, why an earlier copy
+    /// of it may still be under way, if one may.
+    pub(crate) async fn route(
+        &self,
+        slot: u16,
+        what: What<'_>,
+    ) -> Result<(Value, Option<StoreError>), Trouble> {
         let mut redirect = None;
         // Why it may have been done already.
         let mut doubt: Option<StoreError> = None;
@@ -132,9 +141,9 @@ impl Router {
             match self.attempt(&node, slot, what, asking).await {
                 // What failed this time may have taken effect before.
                 Ok(value) => {
-                    return match doubt.filter(|_| has_failed(&value)) {
-                        Some(doubt) => Err(Trouble::Store(doubt)),
-                        None => Ok(value),
+                    return match doubt {
+                        Some(doubt) if has_failed(&value) => Err(Trouble::Store(doubt)),
+                        doubt => Ok((value, doubt)),
                     };
                 }
                 Err(Tried::Node(Problem::Moved(address))) => {

@@ -58,6 +58,7 @@ impl ConnectionLike for Connected {
                 Self::One(lane, up) => lane.sender().ask(up, command).await,
                 Self::Cluster(router, slot) => {
                     let answer = router.route(*slot, What::Command(command)).await;
+                    let answer = answer.map(|(answer, _)| answer);
                     answer.map_err(Trouble::into_driver)
                 }
             }
