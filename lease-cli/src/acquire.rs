@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leases::{Attempt, Error, Event, Key, Label, Lease, Leases, Ttl};
+use leases::{Attempt, CrashRelease, Error, Event, Key, Label, Lease, Leases, Ttl};
 use tokio::time::Instant;
 
 use crate::args::{self, Waiting};
@@ -13,6 +13,7 @@ use crate::interrupt::{ENDING, Signals, ended_by};
 use crate::notices::Notices;
 use crate::output::{self, GrantJson};
 use crate::patience::{FIRST_ANSWER, Patience};
+use crate::run::limits::Limits;
 use crate::stderr;
 use crate::store::Target;
 
@@ -31,8 +32,9 @@ pub(crate) struct Wish {
     pub(crate) ttl: Ttl,
     pub(crate) label: Label,
     pub(crate) waiting: Waiting,
-    /// How much time must be left on the lease to be worth anything.
-    pub(crate) lead: Duration,
+    /// Between SIGTERM and SIGKILL of the command that runs under it; none of a grant
+    /// that outlives this process.
+    pub(crate) kill_after: Option<Duration>,
 }
 
 impl Wish {
@@ -48,7 +50,7 @@ pub(crate) async fn command(target: Target, args: args::Acquire) -> Result<Exit,
         ttl: args.ttl,
         label: args.label.unwrap_or_else(Label::of_this_process),
         waiting: args.waiting,
-        lead: Duration::ZERO,
+        kill_after: None,
     };
     let Acquired { leases, lease, .. } = acquire(&target, wish).await?;
     let grant = lease.detach().map_err(Error::from)?;
@@ -145,6 +147,14 @@ pub(crate) async fn acquire(target: &Target, wish: Wish) -> Result<Acquired, Fai
     }
 }
 
+/// Whether the store frees what a process held soon after that is gone.
+fn ends_with_us(leases: &Leases) -> bool {
+    matches!(
+        leases.guarantees().crash_release,
+        CrashRelease::SessionLost { .. }
+    )
+}
+
 /// A lease with enough time left on it. One that came so slowly that it was
 /// lost before anything began under it is asked for again.
 async fn usable(
@@ -153,10 +163,22 @@ async fn usable(
     patience: Patience,
     start: Instant,
 ) -> Result<Lease, Failure> {
+    // How much time must be left on the lease to be worth anything.
+    let lead = match wish.kill_after {
+        Some(kill_after) => Limits::of(leases, wish.ttl, kill_after).lead(),
+        None if ends_with_us(leases) => {
+            return Err(Failure::new(
+                Exit::Usage,
+                "with crash_detection a grant ends soon after the process that acquired it; use \
+                 `lease run`, or a URL without crash_detection",
+            ));
+        }
+        None => Duration::ZERO,
+    };
     loop {
         let lease = ask(leases, wish, patience, start).await?;
         while lease.check().is_ok() {
-            if lease.remaining() > wish.lead {
+            if lease.remaining() > lead {
                 return Ok(lease);
             }
             // Its renewal is under way.

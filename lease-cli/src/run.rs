@@ -3,7 +3,7 @@
 mod child;
 mod group;
 mod guard;
-mod limits;
+pub(crate) mod limits;
 mod supervise;
 mod terminal;
 
@@ -35,13 +35,12 @@ const RELEASE_LOST: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(target: Target, mut args: args::Run) -> Result<Exit, Failure> {
     let Work { key, command } = args.work()?;
-    let limits = Limits::new(args.ttl, args.kill_after);
     let wish = Wish {
         key,
         ttl: args.ttl,
         label: args.label.unwrap_or_else(|| label(&command)),
         waiting: args.waiting,
-        lead: limits.lead(),
+        kill_after: Some(args.kill_after),
     };
     let Acquired {
         leases,
@@ -49,6 +48,7 @@ pub(crate) async fn run(target: Target, mut args: args::Run) -> Result<Exit, Fai
         notices,
         signals,
     } = acquire::acquire(&target, wish).await?;
+    let limits = Limits::of(&leases, args.ttl, args.kill_after);
     let ended = under(&lease, &command, target.for_child(), limits, signals).await;
     match ended {
         Ok(Outcome::Ended(ended)) => release(leases, lease, &notices, ended.exit()).await,

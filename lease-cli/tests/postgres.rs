@@ -6,6 +6,7 @@ mod support;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use lease_conformance::servers::postgres::{PostgresServer, PostgresUrl};
 use nix::sys::signal::Signal;
@@ -135,6 +136,29 @@ fn a_command_is_stopped_when_the_server_comes_back_empty() {
     let next = place.done(&["acquire", "k", "--ttl", "1m", "--json"]);
     let next = next.ok().json()["token"].as_i64().unwrap();
     assert!(next > number(&place.text("token")));
+}
+
+#[test]
+fn a_command_that_is_killed_outright_frees_its_key_soon_with_crash_detection() {
+    let server = plain();
+    let url = server.url().option("crash_detection", "true");
+    let place = Place::with_store(url.to_string());
+    place.done(&["run", "--ttl", "60s", "k", "--", "true"]).ok();
+    let script = "echo $$ > pid; while :; do sleep 0.02; done";
+    let running = place.run(&["--ttl", "60s"], "k", script);
+    until("the command", || place.text("pid").ends_with('\n'));
+    running.signal(Signal::SIGKILL);
+    running.status();
+    let killed = Instant::now();
+    place.done(&["run", "-w", "30s", "k", "--", "true"]).ok();
+    assert!(
+        killed.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        killed.elapsed()
+    );
+    // It would be gone before anybody could use it.
+    let refused = place.done(&["acquire", "k"]).code(2);
+    refused.error_line("crash_detection");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leases::{Clock, Lease, LostCause, LostReason, Moment, SystemClock, Ttl};
+use leases::{Clock, CrashRelease, Lease, Leases, LostCause, LostReason, Moment, SystemClock, Ttl};
 
 /// Timers and schedulers are late: SIGKILL is sent this much before the
 /// deadline, or a twentieth of the TTL before it when that is less.
@@ -10,7 +10,7 @@ const MARGIN: Duration = Duration::from_millis(20);
 
 /// The times of one lease's command.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Between SIGTERM and SIGKILL.
     kill_after: Duration,
     /// Between SIGKILL and the deadline.
@@ -18,9 +18,20 @@ pub(super) struct Limits {
 }
 
 impl Limits {
+    /// For a lease that is good for a TTL, or less where it ends with our session.
+    pub(crate) fn of(leases: &Leases, ttl: Ttl, kill_after: Duration) -> Self {
+        let good_for = match leases.guarantees().crash_release {
+            CrashRelease::SessionLost { grace } => {
+                Ttl::new(grace).map_or(ttl, |grace| ttl.min(grace))
+            }
+            _ => ttl,
+        };
+        Self::new(good_for, kill_after)
+    }
+
     /// `kill_after` is cut to a third of the TTL: renewals start at a third,
     /// and need time for a second try before the command is told to stop.
-    pub(super) fn new(ttl: Ttl, kill_after: Duration) -> Self {
+    fn new(ttl: Ttl, kill_after: Duration) -> Self {
         Self {
             kill_after: kill_after.min(ttl.get() / 3),
             margin: MARGIN.min(ttl.get() / 20),
@@ -28,7 +39,7 @@ impl Limits {
     }
 
     /// How long before the deadline the command is told to stop.
-    pub(super) fn lead(&self) -> Duration {
+    pub(crate) fn lead(&self) -> Duration {
         self.kill_after + self.margin
     }
 
