@@ -62,14 +62,22 @@ BEGIN
             USING ERRCODE = 'null_value_not_allowed';
     END IF;
     LOOP
-        SELECT k.owner, k.token, k.standing, k.expires_us INTO seen
+        SELECT k.owner, k.token, k.standing, k.expires_us, k.tableoid AS place INTO seen
             FROM {keys} AS k WHERE k.key = $1 FOR KEY SHARE;
-        IF NOT FOUND AND current_setting('transaction_isolation')
-            IN ('repeatable read', 'serializable') THEN
-            -- Fails by 40001 where this snapshot is too old to show the row; what
-            -- it makes otherwise is undone by the failure below.
-            INSERT INTO {keys} AS k (key, mark, version, awaited_us) VALUES ($1, 0, 1, 0)
-                ON CONFLICT DO NOTHING;
+        IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+            IF seen.place IS NULL THEN
+                -- Fails by 40001 where this snapshot is too old to show the row; what
+                -- it makes otherwise is undone by the failure below.
+                INSERT INTO {keys} AS k (key, mark, version, awaited_us) VALUES ($1, 0, 1, 0)
+                    ON CONFLICT DO NOTHING;
+            ELSIF (SELECT c.relfilenode FROM pg_class AS c WHERE c.oid = seen.place)
+                IS DISTINCT FROM pg_relation_filenode(seen.place) THEN
+                -- The table was written anew since this snapshot, by VACUUM FULL,
+                -- say: old versions have lost the mark of what ended their grant.
+                RAISE EXCEPTION 'the table of the keys was rewritten since this transaction''s snapshot'
+                    USING ERRCODE = 'serialization_failure',
+                        HINT = 'Roll back, and begin the transaction again.';
+            END IF;
         END IF;
         IF seen.owner = $2 AND seen.token = $3 THEN
             -- The clock, now that nobody can take over.

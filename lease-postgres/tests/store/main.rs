@@ -11,6 +11,7 @@ mod roles;
 mod sessions;
 mod spare;
 mod stopped;
+mod strange;
 mod support;
 mod transactions;
 mod wake_ups;

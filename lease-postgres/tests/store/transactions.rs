@@ -41,7 +41,7 @@ pub(crate) async fn snapshot(db: &mut PgConnection, level: &str) {
     run(db, &begin).await;
 }
 
-fn cause(held: Result<(), Error>) -> LostCause {
+pub(crate) fn cause(held: Result<(), Error>) -> LostCause {
     match held {
         Err(Error::Lost(lost)) => match lost.reason {
             LostReason::Store(cause) => cause,
