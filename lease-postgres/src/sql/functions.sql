@@ -105,7 +105,7 @@ BEGIN
         EXCEPTION WHEN SQLSTATE 'LE000' THEN
             NULL;
         END;
-        EXIT WHEN newest = seen.expires_us;
+        EXIT WHEN newest IS NOT DISTINCT FROM seen.expires_us;
     END LOOP;
     RAISE EXCEPTION USING
         ERRCODE = 'LE002',

@@ -38,3 +38,15 @@ async fn no_grant_that_has_ended_is_held_after_the_table_was_rewritten() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_grant_without_an_expiry_is_lost_and_not_looked_at_for_ever() {
+    let store = open("timeless").await;
+    let (me, mine) = grant(&store, "k", LONG).await.unwrap();
+    let mut db = connection().await;
+    run(&mut db, "UPDATE timeless.lease_keys SET expires_us = NULL").await;
+    run(&mut db, "BEGIN; SET LOCAL statement_timeout TO 5000").await;
+    let guard = store.in_transaction();
+    let held = guard.hold_grant(&mut db, &key("k"), me, mine).await;
+    assert_eq!(cause(held), LostCause::Expired);
+}
