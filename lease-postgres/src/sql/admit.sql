@@ -1,6 +1,9 @@
--- A token that was admitted already is admitted without a write.
+-- A token that was admitted already is admitted without a write. It hardly waits
+-- for a transaction that has made the resource's row and is still open: it is asked
+-- for again.
 WITH asked AS MATERIALIZED (
     SELECT a.* FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS a (key, token, n)
+    CROSS JOIN (SELECT set_config('lock_timeout', '2', true)) AS impatient
 ), seen AS MATERIALIZED (
     SELECT a.*, g.token AS admitted
     FROM asked AS a LEFT JOIN {gate} AS g ON g.resource = a.key

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lease_core::{AcquireOutcome, LeaseBackend, RenewOutcome, StoreErrorKind};
+use lease_core::{AcquireOutcome, Gate, LeaseBackend, RenewOutcome, StoreErrorKind, Token};
 use lease_postgres::sqlx::{AssertSqlSafe, Connection as _, raw_sql};
 
 use crate::support::{LONG, ask, connection, grant, key, options, owner, renewal};
@@ -104,5 +104,37 @@ async fn a_request_that_fails_harms_no_other_of_its_batch() {
     });
     for (outcome, name) in futures_util::future::join_all(all).await {
         assert_eq!(outcome.is_ok(), name != "bad", "{name}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_resource_that_is_first_admitted_in_an_open_transaction_keeps_nobody_else_waiting() {
+    let store = options("first admitted").open().await.unwrap();
+    let guard = store.in_transaction();
+    let mut db = connection().await;
+    let mut tx = db.begin().await.unwrap();
+    let resources: Vec<_> = (0..4).map(|n| key(&format!("r{n}"))).collect();
+    let token = Token::new(5).unwrap();
+    for resource in &resources {
+        guard.admit(&mut tx, resource, token).await.unwrap();
+    }
+    // As many as there are connections.
+    let admits = resources.into_iter().map(|resource| {
+        let store = store.clone();
+        tokio::spawn(async move { store.admit(&resource, token).await })
+    });
+    let admits: Vec<_> = admits.collect();
+    for n in 0..10 {
+        tokio::task::yield_now().await;
+        let begun = Instant::now();
+        grant(&store, &format!("k{n}"), LONG).await.unwrap();
+        // The server would let them wait for two and a half.
+        assert!(begun.elapsed() < Duration::from_secs(1));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(admits.iter().all(|admit| !admit.is_finished()));
+    tx.commit().await.unwrap();
+    for admit in admits {
+        admit.await.unwrap().unwrap();
     }
 }
