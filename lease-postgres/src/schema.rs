@@ -1,8 +1,11 @@
-//! The tables, and the functions for others' transactions: made if they are missing, refused if they are not ours.
+//! The tables, and the functions for others' transactions: made if they are
+//! missing, refused if they are not ours.
+
+mod functions;
 
 use std::time::Duration;
 
-use lease_core::StoreError;
+use lease_core::{StoreError, StoreErrorKind};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row as _, query, raw_sql};
 use tokio::time::timeout;
@@ -72,6 +75,8 @@ pub(crate) struct Schema {
 enum Found {
     Complete,
     Missing,
+    /// All of it, with functions of an earlier program.
+    Older,
 }
 
 impl Schema {
@@ -90,6 +95,15 @@ impl Schema {
             match found {
                 Found::Complete => Ok(()),
                 Found::Missing if self.migrate => self.make(&mut up.db, begin).await,
+                Found::Older if self.migrate => {
+                    let made = self.make(&mut up.db, begin).await;
+                    // Most likely they belong to another role.
+                    made.map_err(|error| match error.kind() {
+                        StoreErrorKind::Refusing => self.older(&format!(" ({error})")),
+                        _ => error,
+                    })
+                }
+                Found::Older => Err(self.older("")),
                 Found::Missing => Err(StoreError::refusing(format!(
                     "the tables of leases are not in the schema {:?}, and the store was told not to \
                      make them; run what PostgresOptions::schema_sql gives",
@@ -102,6 +116,14 @@ impl Schema {
                 "looking at the tables: no answer within {TIME:?}; see who holds locks on them"
             )))
         })
+    }
+
+    fn older(&self, why: &str) -> StoreError {
+        StoreError::refusing(format!(
+            "the functions of leases in the schema {:?} are an earlier program's, and were not \
+             replaced{why}; let their owner run what PostgresOptions::schema_sql gives",
+            self.names.schema()
+        ))
     }
 
     /// In one session.
@@ -170,7 +192,11 @@ impl Schema {
                 there += 1;
             }
         }
-        if there < COLUMNS.len() || !self.has_functions(&mut *db).await? {
+        if there < COLUMNS.len() {
+            return Ok(Found::Missing);
+        }
+        let functions = functions::look(&self.names, &mut *db).await?;
+        if functions == Found::Missing {
             return Ok(Found::Missing);
         }
         let versions = AssertSqlSafe(format!(
@@ -184,28 +210,12 @@ impl Schema {
             .map_err(failed)?;
         match row {
             None => Ok(Found::Missing),
-            Some((_, compatible)) if compatible <= VERSION => Ok(Found::Complete),
+            Some((_, compatible)) if compatible <= VERSION => Ok(functions),
             Some((version, compatible)) => Err(StoreError::refusing(format!(
                 "the tables have version {version}, for programs from version {compatible} on, and \
                  this program knows version {VERSION}; upgrade the program"
             ))),
         }
-    }
-
-    async fn has_functions(&self, db: &mut PgConnection) -> Result<bool, StoreError> {
-        let sql = "SELECT count(*) = cardinality($2) FROM pg_proc AS p \
-                   JOIN pg_namespace AS s ON s.oid = p.pronamespace \
-                   JOIN unnest($2::text[], $3::text[]) AS f (name, takes) \
-                       ON p.proname = f.name AND oidvectortypes(p.proargtypes) = f.takes \
-                   WHERE s.nspname = $1";
-        sqlx::query_scalar(sql)
-            .bind(self.names.schema())
-            .bind(SIGNATURES.map(|(name, _)| self.names.bare(name)))
-            .bind(SIGNATURES.map(|(_, takes)| takes))
-            .persistent(false)
-            .fetch_one(db)
-            .await
-            .map_err(|error| errors::classify(Phase::Unsent, "looking at the functions", error))
     }
 
     /// Makes what is missing, in one transaction and in turn with others.

@@ -8,6 +8,7 @@
 CREATE OR REPLACE FUNCTION {admit}(resource text, token bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY INVOKER SET search_path = pg_catalog, pg_temp
 AS {quote}
+-- leases: body 1
 DECLARE
     admitted bigint;
 BEGIN
@@ -52,6 +53,7 @@ END
 CREATE OR REPLACE FUNCTION {hold}(key text, owner bytea, token bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY INVOKER SET search_path = pg_catalog, pg_temp
 AS {quote}
+-- leases: body 1
 DECLARE
     seen record;
     newest bigint;

@@ -3,8 +3,9 @@
 use lease_conformance::servers::postgres::PostgresServer;
 use lease_core::{AcquireOutcome, Gate, LeaseBackend, StoreErrorKind, Token};
 use lease_postgres::PostgresOptions;
+use lease_postgres::sqlx::Connection as _;
 
-use crate::support::{LONG, ask, grant, key, options, options_at, owner, server};
+use crate::support::{LONG, ask, connection, grant, key, options, options_at, owner, server};
 
 /// Tells a process of this test that it is one of the twenty, and which.
 const ONE_OF_THEM: &str = "LEASES_POSTGRES_ONE_OF_TWENTY";
@@ -74,6 +75,52 @@ async fn tables_of_somebody_else_are_left_alone() {
     assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
     assert!(error.to_string().contains("not the leases' own"), "{error}");
     server().sql("SELECT id FROM taken.lease_keys").unwrap();
+}
+
+#[tokio::test]
+async fn functions_of_somebody_else_are_refused_and_earlier_ones_replaced() {
+    let open = |migrate| options("functions").migrate(migrate).open();
+    open(true).await.unwrap();
+    let make = |returns: &str, language: &str, body: &str| {
+        server()
+            .sql(&format!(
+                "DROP FUNCTION functions.lease_hold; CREATE FUNCTION \
+                 functions.lease_hold(key text, owner bytea, token bigint) RETURNS {returns} \
+                 LANGUAGE {language} AS '{body}'"
+            ))
+            .unwrap();
+    };
+    for (returns, language, body) in [
+        ("boolean", "sql", "SELECT false"),
+        ("void", "sql", "SELECT 1"),
+        ("boolean", "plpgsql", "BEGIN RETURN false; END"),
+    ] {
+        make(returns, language, body);
+        let error = open(true).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
+        assert!(error.to_string().contains("not the leases' own"), "{error}");
+    }
+    make("void", "plpgsql", "BEGIN END");
+    let error = open(false).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
+    assert!(error.to_string().contains("schema_sql"), "{error}");
+    let store = open(true).await.unwrap();
+    let mut db = connection().await;
+    let mut tx = db.begin().await.unwrap();
+    let guard = store.in_transaction();
+    let token = Token::new(5).unwrap();
+    let held = guard.hold_grant(&mut tx, &key("k"), owner(), token).await;
+    assert!(matches!(held, Err(lease_core::Error::Lost(_))), "{held:?}");
+    drop(tx);
+    // A later program's stay as they are.
+    make("void", "plpgsql", "/* leases: body 999 */ BEGIN END");
+    let store = open(true).await.unwrap();
+    let mut tx = db.begin().await.unwrap();
+    let guard = store.in_transaction();
+    guard
+        .hold_grant(&mut tx, &key("k"), owner(), token)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
