@@ -80,9 +80,16 @@ pub(crate) fn parse(text: &str) -> Result<PostgresOptions, InvalidInput> {
             "a Postgres URL names one server: the primary, or an address that leads to it",
         ));
     }
+    let host = address(authority, host)?;
     let mut query = Query::default();
     for pair in options.into_iter().flat_map(|o| o.split('&')) {
         query.read(pair)?;
+    }
+    if let Some(bare) = host
+        && !query.seen.iter().any(|seen| seen == "host")
+    {
+        // The driver would look for a host with the brackets in its name.
+        query.drivers.push(format!("host={bare}"));
     }
     let mut drivers = format!("postgres://{place}");
     if !query.drivers.is_empty() {
@@ -95,6 +102,62 @@ pub(crate) fn parse(text: &str) -> Result<PostgresOptions, InvalidInput> {
         PostgresOptions::from_options(connect),
         |options, (name, value)| apply(options, &name, &value),
     )
+}
+
+/// Sees to it that the driver can read a host and its port; what stands in
+/// brackets, if anything does.
+fn address<'h>(authority: &str, host: &'h str) -> Result<Option<&'h str>, InvalidInput> {
+    let (name, after, bare) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((bare, after)) => (bare, after, Some(bare)),
+        None => match host.rfind(':') {
+            Some(colon) => (&host[..colon], &host[colon..], None),
+            None => (host, "", None),
+        },
+    };
+    if bare.is_none() && name.contains(':') {
+        return Err(bad(format!(
+            "an IPv6 address in a Postgres URL stands in brackets, as in \
+             postgres://user@[::1]:5432/database; {FORMS}"
+        )));
+    }
+    if name.is_empty() && !authority.is_empty() {
+        return Err(bad(
+            "a Postgres URL with a user or a port in front of the / names the host there, too; for \
+             a socket write postgres:///database?host=/folder/of/the/socket&user=name",
+        ));
+    }
+    match after.strip_prefix(':') {
+        Some("") => {}
+        Some(number) => port(number)?,
+        None if after.is_empty() => {}
+        None => {
+            return Err(bad(format!(
+                "the host of a Postgres URL cannot be read; {FORMS}"
+            )));
+        }
+    }
+    Ok(bare)
+}
+
+fn port(text: &str) -> Result<(), InvalidInput> {
+    match text.parse::<u16>() {
+        Ok(1..) => Ok(()),
+        _ => Err(bad(format!(
+            "a port in a Postgres URL is a whole number from 1 to 65535; {FORMS}"
+        ))),
+    }
+}
+
+/// Values that the driver refuses without a word on which it was.
+fn driver_reads(name: &str, value: &str) -> Result<(), InvalidInput> {
+    match name {
+        "port" => port(value),
+        "sslmode" if value.parse::<PgSslMode>().is_err() => Err(bad(
+            "sslmode in a Postgres URL is one of disable, allow, prefer, require, verify-ca and \
+             verify-full",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The driver would take what it cannot read for what is not set: `verify_full`,
@@ -124,15 +187,16 @@ impl Query {
                 "an option is given twice in a Postgres URL; give each once",
             ));
         }
+        let value = percent_decoded(value).ok_or_else(|| {
+            bad(
+                "a % in a Postgres URL is not followed by two hexadecimal digits, or they are not \
+                 UTF-8; write % as %25",
+            )
+        })?;
         if DRIVERS.contains(&name) {
+            driver_reads(name, &value)?;
             self.drivers.push(pair.to_owned());
         } else {
-            let value = percent_decoded(value).ok_or_else(|| {
-                bad(
-                    "a % in a Postgres URL is not followed by two hexadecimal digits, or they are \
-                     not UTF-8; write % as %25",
-                )
-            })?;
             self.ours.push((name.to_owned(), value));
         }
         self.seen.push(name.to_owned());
@@ -217,115 +281,4 @@ fn percent_decoded(text: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_server_and_our_options_are_read() {
-        let url = "postgresql://me:p%40ss@db.example:6000/app?schema=our%20own&table_prefix=x_&\
-                   migrate=false&connections=9&response_timeout_ms=70&sslmode=disable&\
-                   application_name=worker";
-        let options = parse(url).unwrap();
-        assert_eq!(options.connect.get_host(), "db.example");
-        assert_eq!(options.connect.get_port(), 6000);
-        assert_eq!(options.connect.get_database(), Some("app"));
-        assert_eq!(options.connect.get_application_name(), Some("worker"));
-        assert_eq!(options.names.full("keys"), "\"our own\".\"x_keys\"");
-        assert!(!options.migrate);
-        assert_eq!(options.connections, 9);
-        assert_eq!(options.response_timeout, Duration::from_millis(70));
-        let grace = |value: &str| {
-            let url = format!("postgres://h/db?crash_detection={value}");
-            parse(&url).unwrap().crash_detection
-        };
-        assert_eq!(grace("true"), Some(PostgresOptions::GRACE));
-        assert_eq!(grace("700ms"), Some(Duration::from_millis(700)));
-        assert_eq!(grace("false"), None);
-        let socket = parse("postgres:///app?host=/run/postgresql").unwrap();
-        assert!(socket.connect.get_socket().is_some());
-    }
-
-    #[test]
-    fn every_option_is_read_in_its_place() {
-        let of = |query: &str| parse(&format!("postgres://h/d?{query}")).unwrap();
-        assert_eq!(of("host=other").connect.get_host(), "other");
-        assert_eq!(of("port=7").connect.get_port(), 7);
-        assert_eq!(of("dbname=x").connect.get_database(), Some("x"));
-        assert_eq!(of("user=who").connect.get_username(), "who");
-        let worker = of("application_name=worker");
-        assert_eq!(worker.connect.get_application_name(), Some("worker"));
-        let set = of("options=-c%20geqo=off");
-        assert!(set.connect.get_options().unwrap().ends_with("-c geqo=off"));
-        for mode in [
-            "disable",
-            "allow",
-            "prefer",
-            "require",
-            "verify-ca",
-            "verify-full",
-        ] {
-            of(&format!("sslmode={mode}"));
-        }
-        of("password=p&sslrootcert=/a&sslcert=/b&sslkey=/c");
-        assert!(of("asynchronous_commit=true").asynchronous_commit);
-        assert!(of("migrate=true").migrate);
-        let ms = |ms| Duration::from_millis(ms);
-        let timed = of("response_timeout_ms=1&connect_timeout_ms=2&tombstone_retention_ms=3");
-        assert_eq!(timed.response_timeout, ms(1));
-        assert_eq!(timed.connect_timeout, ms(2));
-        assert_eq!(timed.tombstone_retention, ms(3));
-    }
-
-    #[test]
-    fn limits_are_named() {
-        let long = "x".repeat(64);
-        for (query, limit) in [
-            (format!("schema={long}"), "1 to 63"),
-            (format!("table_prefix={long}"), "up to 47"),
-            ("migrate=1".to_owned(), "true or false"),
-            ("asynchronous_commit=on".to_owned(), "true or false"),
-            ("connections=many".to_owned(), "whole number"),
-            ("connect_timeout_ms=-1".to_owned(), "milliseconds"),
-            ("tombstone_retention_ms=1.5".to_owned(), "milliseconds"),
-            ("nosuch=1".to_owned(), "known are host, port"),
-        ] {
-            let words = parse(&format!("postgres://h/d?{query}"));
-            let words = words.unwrap_err().to_string();
-            assert!(words.contains(limit), "{words}");
-        }
-    }
-
-    #[test]
-    fn bad_urls_are_refused_and_not_repeated() {
-        for bad in [
-            "",
-            "redis://secret@h",
-            "postgres:/h/secret",
-            "postgres://u:secret@h:x/db",
-            "postgres://u:secret@h1,h2/db",
-            "postgres://u:sec/ret@h/db",
-            "postgres://u:sec?ret@h/db",
-            "postgres://u:secret@h/db#x",
-            "postgres://u:secret@h/a/b",
-            "postgres://u:secret@h/db?unknown=secret",
-            "postgres://u:secret@h/db?",
-            "postgres://u:secret@h/db?schema=",
-            "postgres://u:secret@h/db?schema=a&schema=b",
-            "postgres://u:secret@h/db?migrate=secret",
-            "postgres://u:secret@h/db?connections=secret",
-            "postgres://u:secret@h/db?response_timeout_ms=secret",
-            "postgres://u:secret@h/db?sslmode=secret",
-            "postgres://u:secret@h/db?crash_detection=secret",
-            "postgres://u:secret@h/db?schema=%zz",
-            "postgres://u:se cret@h/db",
-        ] {
-            let error = parse(bad).unwrap_err();
-            assert!(matches!(error, InvalidInput::Url(_)), "{bad}");
-            let words = error.to_string();
-            assert!(
-                !words.contains("secret") && !words.contains("ret@"),
-                "{words}"
-            );
-        }
-    }
-}
+mod tests;
