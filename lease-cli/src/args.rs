@@ -50,6 +50,7 @@ pub(crate) enum Command {
     Fence(Fence),
     Stores(Stores),
     Doctor(Doctor),
+    Schema(Schema),
     Quorum(Quorum),
 }
 
@@ -320,6 +321,26 @@ pub(crate) struct Doctor {
 
     #[command(flatten)]
     pub(crate) form: Form,
+}
+
+/// Print the SQL that makes a Postgres store's tables.
+///
+/// For somebody who may make them, where the store's own role may not; the URL
+/// then says migrate=false. Nothing is connected to, and the SQL may run twice.
+/// Other stores need none: status 2.
+#[derive(Args, Debug)]
+pub(crate) struct Schema {
+    /// Print the rights, too, that this role needs to use the tables.
+    #[arg(long, value_name = "NAME", value_parser = role)]
+    pub(crate) role: Option<String>,
+}
+
+fn role(text: &str) -> Result<String, String> {
+    // Longer ones are cut off in silence, and could be another's.
+    match text.len() {
+        1..=63 => Ok(text.to_owned()),
+        _ => Err("a role's name has 1 to 63 bytes".to_owned()),
+    }
 }
 
 /// Look after a quorum of servers.

@@ -18,6 +18,7 @@ mod patience;
 mod program;
 mod quorum;
 mod run;
+mod schema;
 mod stderr;
 mod store;
 mod stores;

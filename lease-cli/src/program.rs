@@ -8,7 +8,9 @@ use clap::error::ErrorKind;
 use crate::args::{self, Cli, Command, QuorumCommand};
 use crate::exit::{Exit, Failure};
 use crate::store::Target;
-use crate::{acquire, admit, doctor, fence, held, inspect, output, quorum, run, stderr, stores};
+use crate::{
+    acquire, admit, doctor, fence, held, inspect, output, quorum, run, schema, stderr, stores,
+};
 
 pub(crate) fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|a| a == run::GUARD) {
@@ -70,6 +72,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Fence(args) => fence::fence(target()?, args).await,
         Command::Stores(args) => stores::stores(args),
         Command::Doctor(args) => doctor::doctor(target()?, args).await,
+        Command::Schema(args) => schema::schema(&target()?, &args),
         Command::Quorum(args) => match args.command {
             QuorumCommand::Init(args) => quorum::init(&target()?, args).await,
         },

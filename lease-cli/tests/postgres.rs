@@ -235,7 +235,35 @@ fn who_is_refused_is_told_why_with_status_78() {
     let other = server.url().user("app", "p:w/");
     refused(other.option("schema", "closed"), "rights");
     let told = server.url().option("migrate", "false");
-    refused(told, "schema_sql");
+    refused(told, "lease schema");
+}
+
+#[test]
+fn the_sql_of_the_tables_is_printed_without_a_connection() {
+    let server = PostgresServer::builder()
+        .fsync(false)
+        .role("o\"dd", "hunter2", "")
+        .start()
+        .unwrap();
+    let url = server.url().user("o\"dd", "hunter2");
+    let url = url.option("schema", "made").option("migrate", "false");
+    let place = Place::with_store(&url);
+    let refused = place.done(&["acquire", "k", "--ttl", "1m"]).code(78);
+    refused.error_line("lease schema");
+    let printed = place.done(&["schema", "--role", "o\"dd"]).ok().out;
+    assert!(!printed.contains("hunter2"), "{printed}");
+    server.sql(&printed).unwrap();
+    place.done(&["acquire", "k", "--ttl", "1m"]).ok();
+    assert!(!place.done(&["schema"]).ok().out.contains("GRANT"));
+    place.done(&["schema", "--role", ""]).code(2);
+
+    let away = Place::with_store("POSTGRES://hunter2@127.0.0.1:1/db?table_prefix=x_");
+    let printed = away.done(&["schema"]).ok().out;
+    assert!(printed.contains("x_keys"), "{printed}");
+    let bad = Place::with_store("postgres://u:hunter2@h:x/db").done(&["schema"]);
+    assert!(!format!("{:?}", bad.code(2)).contains("hunter2"));
+    let other = Place::with_store("redis://h").done(&["schema"]).code(2);
+    other.error_line("needs no schema");
 }
 
 #[test]

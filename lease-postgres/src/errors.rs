@@ -128,8 +128,8 @@ fn by_code(code: &str) -> (StoreErrorKind, &'static str) {
         ),
         "42P01" | "3F000" | "42703" | "42883" => (
             Refusing,
-            "the tables are missing or not the leases' own; let the store make them, or run what \
-             PostgresOptions::schema_sql gives",
+            "tables or functions are missing or not the leases' own; let the store make them, or \
+             run what `lease schema` (PostgresOptions::schema_sql) prints",
         ),
         "53100" => (Refusing, "the server's disk is full; make room"),
         "42704" => (

@@ -243,10 +243,11 @@ fn failed(doing: &str, error: sqlx::Error) -> StoreError {
         Some("25006") => "the transaction is read-only, or this server a standby",
         Some("3F000" | "42P01" | "42883") => {
             "this is not the store's database, or its tables were made by hand and not all of them: \
-             run what PostgresOptions::schema_sql gives"
+             run what `lease schema` (PostgresOptions::schema_sql) prints"
         }
         Some("42501") => {
-            "give the role of this connection the rights that PostgresOptions::grants_sql prints"
+            "give the role of this connection the rights that `lease schema --role` \
+             (PostgresOptions::grants_sql) prints"
         }
         _ => return errors::classify(Phase::Unsent, doing, error),
     };

@@ -111,7 +111,7 @@
 //! The store makes its schema and tables if they are missing, however many
 //! programs start at once. [`PostgresOptions::schema_sql`] gives the same as SQL
 //! for somebody else to run, and [`PostgresOptions::grants_sql`] the rights that a
-//! role needs then: `USAGE` of the schema; `SELECT` of the table with the version;
+//! role needs then (`lease schema --role NAME` prints both): `USAGE` of the schema; `SELECT` of the table with the version;
 //! `SELECT`, `INSERT` and `UPDATE` of the keys and the gate; `DELETE` too of the
 //! tombstones; and `EXECUTE` of the two functions. `lease doctor` names each right
 //! that a role lacks, with its `GRANT`. The database's encoding must be UTF8.

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::connection::Up;
 use crate::errors::{self, Phase};
-use crate::names::{Names, quoted};
+use crate::names::{Names, literal, quoted};
 use crate::sql::filled;
 
 /// Of the tables' layout.
@@ -71,10 +71,11 @@ pub(crate) struct Schema {
 }
 
 /// What was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 enum Found {
     Complete,
-    Missing,
+    /// These tables and functions, or the version in its table.
+    Missing(Vec<String>),
     /// All of it, with functions of an earlier program.
     Older,
 }
@@ -94,7 +95,7 @@ impl Schema {
             let begin = up.begin.as_deref().unwrap_or("BEGIN");
             match found {
                 Found::Complete => Ok(()),
-                Found::Missing if self.migrate => self.make(&mut up.db, begin).await,
+                Found::Missing(_) if self.migrate => self.make(&mut up.db, begin).await,
                 Found::Older if self.migrate => {
                     let made = self.make(&mut up.db, begin).await;
                     // Most likely they belong to another role.
@@ -104,10 +105,12 @@ impl Schema {
                     })
                 }
                 Found::Older => Err(self.older("")),
-                Found::Missing => Err(StoreError::refusing(format!(
-                    "the tables of leases are not in the schema {:?}, and the store was told not to \
-                     make them; run what PostgresOptions::schema_sql gives",
-                    self.names.schema()
+                Found::Missing(missing) => Err(StoreError::refusing(format!(
+                    "the schema {:?} lacks {} of the leases', and the store was told not to make \
+                     them (migrate=false); run what `lease schema` (PostgresOptions::schema_sql) \
+                     prints",
+                    self.names.schema(),
+                    missing.join(", ")
                 ))),
             }
         });
@@ -172,8 +175,9 @@ impl Schema {
         .fetch_all(&mut *db)
         .await
         .map_err(failed)?;
-        let mut there = 0;
+        let mut missing = Vec::new();
         for ((_, columns), name) in COLUMNS.iter().zip(&names) {
+            let mut there = false;
             for row in &found {
                 let read = |error| errors::classify(Phase::Unsent, "looking at the tables", error);
                 if row.try_get::<String, _>("name").map_err(read)? != *name {
@@ -189,15 +193,16 @@ impl Schema {
                         self.names.schema()
                     )));
                 }
-                there += 1;
+                there = true;
+            }
+            if !there {
+                missing.push(name.clone());
             }
         }
-        if there < COLUMNS.len() {
-            return Ok(Found::Missing);
-        }
-        let functions = functions::look(&self.names, &mut *db).await?;
-        if functions == Found::Missing {
-            return Ok(Found::Missing);
+        let (lacking, functions) = functions::look(&self.names, &mut *db).await?;
+        missing.extend(lacking);
+        if !missing.is_empty() {
+            return Ok(Found::Missing(missing));
         }
         let versions = AssertSqlSafe(format!(
             "SELECT version, compatible FROM {}",
@@ -209,7 +214,10 @@ impl Schema {
             .await
             .map_err(failed)?;
         match row {
-            None => Ok(Found::Missing),
+            None => Ok(Found::Missing(vec![format!(
+                "the version in {}",
+                self.names.bare("schema")
+            )])),
             Some((_, compatible)) if compatible <= VERSION => Ok(functions),
             Some((version, compatible)) => Err(StoreError::refusing(format!(
                 "the tables have version {version}, for programs from version {compatible} on, and \
@@ -275,9 +283,15 @@ fn tables(names: &Names) -> String {
 
 /// Everything that makes the tables, for whoever runs it by hand.
 pub(crate) fn script(names: &Names) -> String {
+    let (quote, name) = (names.quote(), quoted(names.schema()));
+    // Even where it is there, IF NOT EXISTS asks for the right to make it.
     format!(
-        "BEGIN;\nCREATE SCHEMA IF NOT EXISTS {};\n\n{}\nCOMMIT;\n",
-        quoted(names.schema()),
+        "BEGIN;\n\
+         DO {quote}\nBEGIN\n    \
+         IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = {}) THEN\n        \
+         CREATE SCHEMA {name};\n    \
+         END IF;\nEND\n{quote};\n\n{}\nCOMMIT;\n",
+        literal(names.schema()),
         tables(names)
     )
 }

@@ -119,8 +119,3 @@ impl<'c> Asker<'c> {
 fn silence(error: sqlx::Error) -> StoreError {
     errors::classify(Phase::Unsent, "Postgres stopped answering", error)
 }
-
-/// As a value in SQL, whatever the session's settings are.
-pub(super) fn literal(text: &str) -> String {
-    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
-}

@@ -2,10 +2,10 @@
 
 use lease_core::{Finding, StoreError};
 
-use super::ask::{Answer, Asker, Line, Refusal, literal};
+use super::ask::{Answer, Asker, Line, Refusal};
 use super::server::Look;
 use super::{Facts, critical, healthy, note, unchecked};
-use crate::names::quoted;
+use crate::names::{literal, quoted};
 use crate::schema;
 
 /// More rows than most programs ever ask for.
@@ -253,7 +253,8 @@ fn absent(missing: &[&str], tables: &Tables, look: &Look, facts: &Facts) -> Find
         "tables: {} missing in the schema {schema:?}",
         missing.join(", ")
     );
-    let by_hand = "run what PostgresOptions::schema_sql gives as somebody who may";
+    let by_hand =
+        "run what `lease schema` (PostgresOptions::schema_sql) prints as somebody who may";
     let create = tables.schema.as_ref().is_ok_and(|s| s.create);
     if look.standby == Ok(true) {
         critical(
@@ -292,7 +293,7 @@ fn version(tables: &Tables) -> Finding {
             format!("tables: there, without their version ({refusal})"),
             why,
         )
-        .advice("run what PostgresOptions::schema_sql gives"),
+        .advice("run what `lease schema` (PostgresOptions::schema_sql) prints"),
         Err(refusal) => unchecked("tables", why, refusal)
             .advice("give the role the rights that it lacks, and look again"),
     }

@@ -11,8 +11,11 @@ use crate::names::Names;
 /// The body that `functions.sql` gives them, raised with each change of it.
 const BODY: i32 = 1;
 
-/// What of them is there. Changes nothing.
-pub(super) async fn look(names: &Names, db: &mut PgConnection) -> Result<Found, StoreError> {
+/// Those that are missing, and what the others are. Changes nothing.
+pub(super) async fn look(
+    names: &Names,
+    db: &mut PgConnection,
+) -> Result<(Vec<String>, Found), StoreError> {
     let sql = "SELECT p.proname::text, \
                    p.prokind = 'f' AND p.prorettype = 'pg_catalog.void'::regtype \
                        AND l.lanname = 'plpgsql', \
@@ -38,12 +41,17 @@ pub(super) async fn look(names: &Names, db: &mut PgConnection) -> Result<Found, 
             names.schema()
         )));
     }
+    let missing = SIGNATURES.into_iter().filter_map(|(name, takes)| {
+        let name = names.bare(name);
+        let there = found.iter().any(|(found, ..)| *found == name);
+        (!there).then(|| format!("{name}({takes})"))
+    });
     // A later program's do what ours do, and stay.
-    Ok(match found.iter().all(|(.., body)| *body >= BODY) {
-        _ if found.len() < SIGNATURES.len() => Found::Missing,
+    let known = match found.iter().all(|(.., body)| *body >= BODY) {
         true => Found::Complete,
         false => Found::Older,
-    })
+    };
+    Ok((missing.collect(), known))
 }
 
 #[cfg(test)]

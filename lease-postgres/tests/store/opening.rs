@@ -55,7 +55,7 @@ async fn the_printed_script_makes_what_the_store_needs_and_may_run_twice() {
     let options = options("by \"hand\"").migrate(false);
     let error = options.clone().open().await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
-    assert!(error.to_string().contains("schema_sql"), "{error}");
+    assert!(error.to_string().contains("schema"), "{error}");
     for _ in 0..2 {
         server().sql(&options.schema_sql()).unwrap();
     }
@@ -64,6 +64,27 @@ async fn the_printed_script_makes_what_the_store_needs_and_may_run_twice() {
         .unwrap();
     let store = options.open().await.unwrap();
     grant(&store, "k", LONG).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_owner_of_a_schema_runs_the_script_without_a_right_to_make_schemas() {
+    server()
+        .sql("CREATE ROLE owning; CREATE SCHEMA \"o'w$leases$n\" AUTHORIZATION owning")
+        .unwrap();
+    let options = options("o'w$leases$n").migrate(false);
+    let script = options.schema_sql();
+    server()
+        .sql(&format!("SET ROLE owning; {script} RESET ROLE"))
+        .unwrap();
+    let user = server().url().user_name().to_owned();
+    server().sql(&options.grants_sql(&user)).unwrap();
+    options.clone().open().await.unwrap();
+    // What is gone is named.
+    server()
+        .sql("DROP FUNCTION \"o'w$leases$n\".lease_hold(text, bytea, bigint)")
+        .unwrap();
+    let error = options.open().await.unwrap_err().to_string();
+    assert!(error.contains("lacks lease_hold(text, bytea"), "{error}");
 }
 
 #[tokio::test]
@@ -86,7 +107,8 @@ async fn functions_of_somebody_else_are_refused_and_earlier_ones_replaced() {
             .sql(&format!(
                 "DROP FUNCTION functions.lease_hold; CREATE FUNCTION \
                  functions.lease_hold(key text, owner bytea, token bigint) RETURNS {returns} \
-                 LANGUAGE {language} AS '{body}'"
+                 LANGUAGE {language} AS '{body}'; ALTER FUNCTION functions.lease_hold OWNER TO \"{}\"",
+                server().url().user_name()
             ))
             .unwrap();
     };
@@ -103,7 +125,7 @@ async fn functions_of_somebody_else_are_refused_and_earlier_ones_replaced() {
     make("void", "plpgsql", "BEGIN END");
     let error = open(false).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
-    assert!(error.to_string().contains("schema_sql"), "{error}");
+    assert!(error.to_string().contains("schema"), "{error}");
     let store = open(true).await.unwrap();
     let mut db = connection().await;
     let mut tx = db.begin().await.unwrap();
