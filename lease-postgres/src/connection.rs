@@ -36,7 +36,6 @@ impl Origin {
     /// # Cancel safety
     /// Safe: the connection is closed again.
     pub(crate) async fn open(&self) -> Result<Up, StoreError> {
-        let begun = Instant::now();
         let opening = async {
             let (mut db, shared) = self.way.connect(&self.connect).await?;
             let asked = Instant::now();
@@ -65,7 +64,7 @@ impl Origin {
             Err(_) => Err(StoreError::unavailable(format!(
                 "cannot connect to Postgres: no answer within {:?}; check that the server runs and \
                  can be reached from here",
-                begun.elapsed()
+                self.connect_timeout
             ))),
         }
     }

@@ -239,7 +239,8 @@ impl Exchange {
                 taken.failed();
                 Err(Failure::Gone(StoreError::unknown_outcome(format!(
                     "the server was silent for {:?}, so the connection was given up; see whether it \
-                     runs, and raise response_timeout if it is only slow",
+                     runs, or has a commit that waits for a standby, and raise response_timeout if \
+                     it is only slow",
                     self.response_timeout
                 ))))
             }
