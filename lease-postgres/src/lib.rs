@@ -34,17 +34,17 @@
 //! | the server restarts, crashes or loses its power | kept: a grant is on the disk before it is answered, if the disk does what it is told. A release may be undone; its key is free when the TTL is over | keep rising |
 //! | the same with [`PostgresOptions::asynchronous_commit`], or with `fsync` off | **lost** for grants and renewals of the last moments | keep rising, if the clock did not step back behind what was lost |
 //! | the tables are dropped, or an older backup comes back | **lost** for what was held | likewise; a mark that a fence or `Exactly` had set ahead of the clock is lost |
-//! | a synchronous standby takes over (one of `synchronous_standby_names`) | kept: a grant has reached it before it is answered. Not with [`PostgresOptions::asynchronous_commit`] | keep rising |
+//! | a synchronous standby takes over (one of `synchronous_standby_names`) | kept: a grant has reached it before it is answered. Not with [`PostgresOptions::asynchronous_commit`], nor where somebody cancels a commit that waits for it (`pg_cancel_backend`): Postgres then answers as if it had not | keep rising |
 //! | an asynchronous standby takes over | **lost** for what had not reached it: two hold the key, and a fenced write of the older one is refused | likewise, if its clock is not behind what was lost |
 //! | the old primary goes on beside the new one | **lost**: a client that is still connected to it holds and renews there. Only the token protects; see to it that the old one is stopped, or has synchronous standbys without which it answers no grant | may repeat between the two, if their clocks differ |
 //! | the server's clock steps forward by more than the holder's drift allowance | **lost**: grants end early, and after a step beyond [`PostgresOptions::tombstone_retention`] tombstones do | keep rising |
 //! | the clock steps back | kept; grants last longer by the step | keep rising |
 //! | the server stands still | kept: nobody is granted anything meanwhile. A request without an answer for [`PostgresOptions::response_timeout`] is `UnknownOutcome` | keep rising |
-//! | a connection is lost, or its session is ended | kept; what was under way is asked once more over another one where that can do no harm, else it is `UnknownOutcome`; connections are opened after a pause of at most a second | keep rising |
+//! | a connection is lost, or its session is ended | kept; what was under way is asked once more over another one where that can do no harm (of an acquire, `Granted` says so, and any other answer is `UnknownOutcome`), else it is `UnknownOutcome`; connections are opened after a pause of at most a second | keep rising |
 //! | the same with [`PostgresOptions::crash_detection`], for less than the grace | kept; the client takes another session and renews its leases at once | keep rising |
 //! | an outage, a restart or a failover lasts longer than that grace | kept; **every lease of the client is lost**, whatever its TTL: its holder knows before another can be granted it | keep rising |
 //! | the application has used up its own pool | kept: no connection of it is used | keep rising |
-//! | the server takes no more connections | kept; `Unavailable` where a new one is needed | keep rising |
+//! | the server takes no more connections, or answers no new one | kept; `Unavailable` where a new one is needed; renewals go over any that is open | keep rising |
 //! | somebody's transaction keeps a key's row locked, as [`InTransaction::hold`] does | kept; what would change that key is `Unavailable` after the response timeout. Where an expired grant is kept so, acquiring finds it `Held`. Other keys notice nothing | keep rising |
 //! | serialization failures, deadlocks | none is seen: the statement is asked again | keep rising |
 //! | the server is a standby or read-only, its disk is full | kept; every change is `Refusing` and did nothing, renewals too, so that leases end at their deadlines | keep rising |
@@ -65,8 +65,9 @@
 //! * a pooler that was found to share sessions is taken to do so by the same store
 //!   from then on.
 //!
-//! PgBouncer needs no setting for it. It refuses `options` in the URL, unless its
-//! `ignore_startup_parameters` names them; then they have no effect. `pool_mode =
+//! PgBouncer needs no setting for it. It logs a warning, `unsupported startup parameter:
+//! options`, for each new connection: the trial. It refuses `options` in the URL, unless
+//! its `ignore_startup_parameters` names them; then they have no effect. `pool_mode =
 //! statement` does not work. A pooler that passes a client's start on to the server
 //! and then shares that session with others is not found out.
 //!

@@ -234,6 +234,11 @@ impl PostgresOptions {
     /// session of the server's: behind a pooler that gives each transaction another
     /// one, acquiring is `Refusing`. That is found out by trying.
     ///
+    /// A grant that is to outlive the process that acquired it
+    /// ([`Lease::detach`](lease_core::Lease::detach), `lease acquire`) does not: use
+    /// a store without this for those. `lease run` has a third of the grace to stop
+    /// its command.
+    ///
     /// Defaults to none; [`GRACE`](Self::GRACE) suits most; 500 ms to 60 s.
     #[must_use]
     pub fn crash_detection(mut self, grace: impl Into<Option<Duration>>) -> Self {
