@@ -157,7 +157,7 @@ fn a_command_that_is_killed_outright_frees_its_key_soon_with_crash_detection() {
         killed.elapsed()
     );
     // It would be gone before anybody could use it.
-    let refused = place.done(&["acquire", "k"]).code(2);
+    let refused = place.done(&["acquire", "k", "--ttl", "60s"]).code(2);
     refused.error_line("crash_detection");
 }
 
