@@ -210,7 +210,10 @@ impl Exchange {
             Ok(Err(error)) if errors::spoils(&error) => {
                 taken.failed();
                 // Most likely the others lead to nowhere, too.
-                held.forget_idle();
+                self.held.forget_idle();
+                if let Some(instead) = &self.instead {
+                    instead.forget_idle();
+                }
                 let error = errors::classify(phase, DOING, error);
                 Err(match phase {
                     Phase::Unsent => Failure::Unsent(error),

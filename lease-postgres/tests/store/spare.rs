@@ -67,12 +67,16 @@ async fn a_late_copy_of_an_acquire_that_was_asked_again_grants_nothing() {
     let mut db = PgConnection::connect(&server.url().to_string())
         .await
         .unwrap();
-    let pid: i32 = query_scalar(
-        "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND query LIKE '%unnest%' AND wait_event = 'ClientRead'",
-    )
-    .fetch_one(&mut db)
-    .await
-    .unwrap();
+    let resting = "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() \
+                   AND query LIKE '%unnest%' AND wait_event = 'ClientRead'";
+    // It shows a moment after the answer that it waits for the next request.
+    let pid: i32 = loop {
+        let found = query_scalar(resting).fetch_optional(&mut db).await;
+        if let Some(pid) = found.unwrap() {
+            break pid;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
     let signal = |name: &str| {
         let mut kill = Command::new("kill");
         assert!(
