@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leases::{Attempt, CrashRelease, Error, Event, Key, Label, Lease, Leases, Ttl};
+use leases::{Attempt, CrashRelease, Error, Event, Guarantees, Key, Label, Lease, Leases, Ttl};
 use tokio::time::Instant;
 
 use crate::args::{self, Waiting};
@@ -147,12 +147,17 @@ pub(crate) async fn acquire(target: &Target, wish: Wish) -> Result<Acquired, Fai
     }
 }
 
-/// Whether the store frees what a process held soon after that is gone.
-fn ends_with_us(leases: &Leases) -> bool {
-    matches!(
-        leases.guarantees().crash_release,
-        CrashRelease::SessionLost { .. }
-    )
+/// An error where the store frees what a process acquired or renewed soon after
+/// that process has ended.
+pub(crate) fn outlives_us(store: &Guarantees) -> Result<(), Failure> {
+    match store.crash_release {
+        CrashRelease::SessionLost { .. } => Err(Failure::new(
+            Exit::Usage,
+            "with crash_detection a grant ends soon after the process that acquired or renewed it; \
+             use `lease run`, or a URL without crash_detection",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// A lease with enough time left on it. One that came so slowly that it was
@@ -166,14 +171,10 @@ async fn usable(
     // How much time must be left on the lease to be worth anything.
     let lead = match wish.kill_after {
         Some(kill_after) => Limits::of(leases, wish.ttl, kill_after).lead(),
-        None if ends_with_us(leases) => {
-            return Err(Failure::new(
-                Exit::Usage,
-                "with crash_detection a grant ends soon after the process that acquired it; use \
-                 `lease run`, or a URL without crash_detection",
-            ));
+        None => {
+            outlives_us(leases.guarantees())?;
+            Duration::ZERO
         }
-        None => Duration::ZERO,
     };
     loop {
         let lease = ask(leases, wish, patience, start).await?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use leases::{DriftAllowance, ReleaseOutcome, RenewOutcome, RenewRequest, StoreError};
 use tokio::time::Instant;
 
+use crate::acquire::outlives_us;
 use crate::args;
 use crate::duration::{brief, millis};
 use crate::exit::{Exit, Failure};
@@ -19,6 +20,8 @@ const ABANDON: Duration = Duration::from_secs(1);
 pub(crate) async fn renew(target: Target, args: args::Renew) -> Result<Exit, Failure> {
     let patience = Patience::new(FIRST_ANSWER);
     let store = target.open(patience).await?;
+    // It would name our session, which ends with us.
+    outlives_us(&store.backend().guarantees())?;
     let grant = args.grant;
     let request = RenewRequest {
         key: grant.key.clone(),

@@ -159,6 +159,17 @@ fn a_command_that_is_killed_outright_frees_its_key_soon_with_crash_detection() {
     // It would be gone before anybody could use it.
     let refused = place.done(&["acquire", "k", "--ttl", "60s"]).code(2);
     refused.error_line("crash_detection");
+    // Nor may a grant of another process live by a session that ends here.
+    let plain = on(&server);
+    let acquire = ["acquire", "k", "--ttl", "60s", "--json"];
+    let grant = plain.done(&acquire).ok().json();
+    let (owner, token) = (&grant["owner"], grant["token"].to_string());
+    let owner = owner.as_str().unwrap();
+    let renew = [
+        "renew", "k", "--owner", owner, "--token", &token, "--ttl", "60s",
+    ];
+    place.done(&renew).code(2).error_line("crash_detection");
+    plain.done(&renew).ok();
 }
 
 #[test]

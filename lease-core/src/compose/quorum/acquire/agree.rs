@@ -79,13 +79,13 @@ impl Round {
             standing.answered(i, answer, inner.rules.exact);
         });
         let taken_over = self.votes.taken_over(&inner);
+        let repeated = self.votes.granted().any(|(_, granted)| granted.repeated);
         inner.handed.out(self.request.owner, token);
         self.finish(standing, exactly);
         Ok(AcquireOutcome::Granted(Granted {
             token,
             taken_over,
-            // The release of a quorum's lease ends its owner on every node.
-            repeated: false,
+            repeated,
         }))
     }
 
