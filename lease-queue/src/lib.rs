@@ -1,0 +1,18 @@
+//! Queue ownership: who holds an item owns its work.
+//!
+//! [`QueueStore`] is what a store implements. Every one of its writes to a claimed
+//! item is one conditional step at the store, on *this item, this owner, this token,
+//! not expired*: a late worker is told [`Settled::Lost`], and whoever holds the item
+//! by then keeps it, untouched.
+#![forbid(unsafe_code)]
+
+mod item;
+mod name;
+mod store;
+
+pub use item::{ClaimRef, Claimed, ItemId, ItemState, NewItem, Phase};
+pub use name::{GROUP_BYTES, Lane, QUEUE_NAME_BYTES, QueueInput, QueueName};
+pub use store::{
+    Added, Answer, Capabilities, ClaimRequest, Depth, MAX_BATCH, MAX_BODY_BYTES, QueueStore,
+    Settle, Settled, What,
+};

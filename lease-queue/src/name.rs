@@ -1,0 +1,79 @@
+//! Names of queues, and of what has one owner at a time within one.
+
+use std::fmt;
+use std::sync::Arc;
+
+use lease_core::{InvalidInput, Key};
+
+use crate::item::ItemId;
+
+/// The longest name of a queue, in bytes.
+pub const QUEUE_NAME_BYTES: usize = 128;
+
+/// The longest name of a group, in bytes: a group's lease has a key of its own.
+pub const GROUP_BYTES: usize = 480;
+
+/// Input that a queue does not take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueueInput {
+    /// The queue's name breaks the rules of a key, or is too long.
+    #[error("the name of a queue has 1 to {QUEUE_NAME_BYTES} bytes of printable text")]
+    Name(#[source] Option<InvalidInput>),
+    /// The group's name breaks the rules of a key, or is too long.
+    #[error("the name of a group has 1 to {GROUP_BYTES} bytes of printable text")]
+    Group(#[source] Option<InvalidInput>),
+    /// The text is not an item.
+    #[error("not an item: expected 32 hexadecimal digits, as the queue's list prints them")]
+    Item,
+}
+
+/// The name of a queue: 1 to 128 bytes of UTF-8 without control characters.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueueName(Arc<str>);
+
+impl QueueName {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// [`QueueInput::Name`].
+    pub fn new(name: impl AsRef<str>) -> Result<Self, QueueInput> {
+        let name = name.as_ref();
+        if name.len() > QUEUE_NAME_BYTES {
+            return Err(QueueInput::Name(None));
+        }
+        Key::new(name).map_err(|error| QueueInput::Name(Some(error)))?;
+        Ok(Self(name.into()))
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for QueueName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl fmt::Display for QueueName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What has one owner at a time within a queue.
+///
+/// Different lanes never share state, whatever their names hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Lane {
+    /// A group: its items, first in, first out.
+    Group(Key),
+    /// An item without a group.
+    Item(ItemId),
+    /// A key with its permanent token item, which is never completed.
+    Key(Key),
+}
