@@ -22,7 +22,7 @@ use lease_conformance::{
     Arguments, Fixture, FixtureError, LoseData, Network, Pause, Restart, Store, Suites,
 };
 use lease_core::{Key, LeaseBackend, Owner, RenewRequest, Token, Ttl};
-use lease_postgres::sqlx::{Connection as _, PgConnection, query_as};
+use lease_postgres::sqlx::{Connection as _, PgConnection, query, query_as};
 use lease_postgres::{PostgresOptions, PostgresStore};
 use zones::Zones;
 
@@ -200,6 +200,30 @@ impl OwnServer {
         self.harmed.store(true, Ordering::Relaxed);
         self.server()
     }
+
+    /// A pooler that found no server refuses everybody for a second, and does not
+    /// ask the server meanwhile.
+    async fn is_back(&self) -> Result<(), FixtureError> {
+        const LIMIT: Duration = Duration::from_secs(30);
+        const LOOK: Duration = Duration::from_millis(20);
+        let Some(bouncer) = &self.bouncer else {
+            return Ok(());
+        };
+        let url = bouncer.url().to_string();
+        // A login alone may be answered by the pooler from memory.
+        let asks = || async {
+            let mut db = PgConnection::connect(&url).await?;
+            query("SELECT 1").execute(&mut db).await
+        };
+        let logs_in = async {
+            while asks().await.is_err() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, logs_in)
+            .await
+            .map_err(|_| format!("the pooler reached no server for {LIMIT:?}").into())
+    }
 }
 
 impl Drop for OwnServer {
@@ -273,14 +297,16 @@ impl Store for OwnServer {
 #[async_trait]
 impl Restart for OwnServer {
     async fn restart(&self) -> Result<(), FixtureError> {
-        Restart::restart(self.harm()).await
+        Restart::restart(self.harm()).await?;
+        self.is_back().await
     }
 }
 
 #[async_trait]
 impl LoseData for OwnServer {
     async fn lose_data(&self) -> Result<(), FixtureError> {
-        LoseData::lose_data(self.harm()).await
+        LoseData::lose_data(self.harm()).await?;
+        self.is_back().await
     }
 }
 

@@ -167,7 +167,12 @@ impl Waiting {
                 Step::Refused(reason) => return Err(refused(terms, reason)),
                 Step::Failed(error) if error.is_transient() => {
                     wake_ups.unsubscribe();
-                    self.has_failed(error);
+                    // Of an attempt that the end of the wait cut short nothing is
+                    // known; what failed before it says more.
+                    let cut = limit == end && now >= end && error.is_unknown_outcome();
+                    if !(cut && self.failed_last) {
+                        self.has_failed(error);
+                    }
                     now.after(self.store.next(&inner.chance))
                 }
                 Step::Failed(error) => return Err(error.into()),
