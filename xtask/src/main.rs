@@ -3,6 +3,7 @@
 // This program talks to people on the terminal.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod digest;
 mod house;
 mod shell;
 mod test;
