@@ -15,6 +15,10 @@ use crate::name::{Lane, QueueInput};
 pub struct ItemId([u8; 16]);
 
 impl ItemId {
+    /// The identity of every key's token item: it alone is in its key's lane. No
+    /// item that is put has it.
+    pub const TOKEN: Self = Self([0; 16]);
+
     /// A new identity from the operating system's randomness.
     ///
     /// # Errors
@@ -73,15 +77,16 @@ pub struct NewItem {
     /// dead or not, or was completed within the store's
     /// [`dedup_window`](crate::Capabilities::dedup_window).
     pub dedup: Option<Key>,
-    /// It cannot be claimed before this has passed at the store.
+    /// It cannot be claimed before this has passed at the store: up to
+    /// [`MAX_DELAY`](crate::MAX_DELAY).
     pub delay: Duration,
 }
 
 /// One claim, for [`settle`](crate::QueueStore::settle): proves that this very
 /// grant is meant.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClaimRef {
-    /// The item.
+    /// The item; [`ItemId::TOKEN`] in a key's lane.
     pub item: ItemId,
     /// What the claim's owner owns: the item's group, or the item.
     pub lane: Lane,

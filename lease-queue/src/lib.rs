@@ -6,13 +6,15 @@
 //! by then keeps it, untouched.
 #![forbid(unsafe_code)]
 
+mod check;
 mod item;
 mod name;
 mod store;
 
+pub use check::{check_claim, check_put, check_settle};
 pub use item::{ClaimRef, Claimed, ItemId, ItemState, NewItem, Phase};
 pub use name::{GROUP_BYTES, Lane, QUEUE_NAME_BYTES, QueueInput, QueueName};
 pub use store::{
-    Added, Answer, Capabilities, ClaimRequest, Depth, MAX_BATCH, MAX_BODY_BYTES, QueueStore,
-    Settle, Settled, What,
+    Added, Answer, Capabilities, ClaimRequest, Depth, MAX_BATCH, MAX_BODY_BYTES, MAX_DELAY,
+    QueueStore, Settle, Settled, What,
 };

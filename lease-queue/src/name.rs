@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lease_core::{InvalidInput, Key};
 
 use crate::item::ItemId;
+use crate::store::{MAX_BATCH, MAX_DELAY};
 
 /// The longest name of a queue, in bytes.
 pub const QUEUE_NAME_BYTES: usize = 128;
@@ -26,6 +28,41 @@ pub enum QueueInput {
     /// The text is not an item.
     #[error("not an item: expected 32 hexadecimal digits, as the queue's list prints them")]
     Item,
+    /// The number of items is not one that a request takes.
+    #[error("{items} items at a time; a request is for 1 to {MAX_BATCH}")]
+    Batch {
+        /// How many there were.
+        items: usize,
+    },
+    /// An item's identity is no item's own.
+    #[error("an item's identity is random, and each item's own: draw one for each")]
+    Identity,
+    /// The payload is too large.
+    #[error(
+        "the payload has {bytes} bytes; this store takes up to {max}: keep it elsewhere and put \
+         its address"
+    )]
+    Body {
+        /// How many it has.
+        bytes: usize,
+        /// How many the store takes.
+        max: usize,
+    },
+    /// The delay is too long.
+    #[error("a delay of {delay:?} is too long; the limit is {MAX_DELAY:?}")]
+    Delay {
+        /// The delay that was asked for.
+        delay: Duration,
+    },
+    /// The store has no groups.
+    #[error("this store has no groups")]
+    NoGroups,
+    /// The store has no delays.
+    #[error("this store cannot delay an item")]
+    NoDelay,
+    /// A token item stays for ever.
+    #[error("a key's token item is never completed nor buried: release it")]
+    TokenItem,
 }
 
 /// The name of a queue: 1 to 128 bytes of UTF-8 without control characters.

@@ -33,6 +33,9 @@ pub const MAX_BODY_BYTES: usize = 512 * 1024;
 /// The most items that one request puts, claims or extends.
 pub const MAX_BATCH: usize = 256;
 
+/// The longest delay of an item.
+pub const MAX_DELAY: Duration = Ttl::MAX.get();
+
 /// What a store of queues can do, as data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -82,7 +85,8 @@ pub enum Added {
 pub enum What {
     /// Whatever is ready, the longest ready first, at most so many items
     /// (1 to [`MAX_BATCH`]) of as many lanes. The tokens follow
-    /// [`TokenRule::NEXT`].
+    /// [`TokenRule::NEXT`]. The same owner asking again is given more: whoever does
+    /// not know what came of the first request abandons its owner instead.
     Next {
         /// How many.
         max: usize,
@@ -141,8 +145,10 @@ pub enum Settle {
     /// The item is done and leaves the queue. Not for a token item.
     Complete,
     /// The item goes back to its place, the head of its group, and the claim ends.
+    /// (Of a token item: its key is free. Neither a delay nor a count is kept of it.)
     Retry {
-        /// It cannot be claimed before this has passed. Its group waits for it.
+        /// It cannot be claimed before this has passed: up to [`MAX_DELAY`]. Its
+        /// group waits for it.
         delay: Duration,
         /// Whether this attempt counts.
         counts: bool,
@@ -211,8 +217,7 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// **Outcomes.** One per item, in order. Hints to those who wait.
     ///
     /// # Errors
-    /// As on the module's page; more than [`MAX_BATCH`] items, or a payload over the
-    /// limit, is `InvalidInput`.
+    /// As on the module's page; what [`check_put`] says.
     ///
     /// # Cancel safety
     /// May or may not have taken effect; repeat it with the same identities.
@@ -231,10 +236,11 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// The token of a lane is the greatest of its mark + 1 and the store's clock in
     /// microseconds since the Unix epoch (`after` + 1 where the rule says so).
     ///
-    /// **Outcomes.** See [`Answer`].
+    /// **Outcomes.** See [`Answer`]. A store that asked its server more than once, so
+    /// that an earlier copy may yet take effect, answers with an unknown outcome.
     ///
     /// # Errors
-    /// As on the module's page.
+    /// As on the module's page; what [`check_claim`] says.
     ///
     /// # Cancel safety
     /// A dropped call may have taken effect or may yet do so. The caller abandons the
@@ -251,7 +257,8 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// **Outcomes.** One per claim, in order.
     ///
     /// # Errors
-    /// In each outcome, as on the module's page.
+    /// In each outcome, as on the module's page; what [`check_settle`] says, and more
+    /// than [`MAX_BATCH`] claims need not be taken.
     ///
     /// # Cancel safety
     /// Any of them may have taken effect; repeating is safe and answers
@@ -281,7 +288,8 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     ) -> Result<(), StoreError>;
 
     /// Raises a lane's high-water mark, as `LeaseBackend::fence` does: a claim below it
-    /// is revoked, at once or at its expiry. The item goes back to its place then.
+    /// is revoked, at once or at its expiry. The item goes back to its place then, and
+    /// the attempt counts, as one that expired.
     ///
     /// **Outcomes.** The mark after it.
     ///
@@ -340,7 +348,9 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// Hints that something may be ready in the queue, or that this key may be free.
     ///
     /// As `LeaseBackend::watch`: returns once the subscription stands; hints may be
-    /// lost, late or spurious.
+    /// lost, late or spurious. An item that is put or given back with a delay is hinted
+    /// at as well: whoever sleeps until an [`Answer::Nothing`]'s `next` must ask again,
+    /// since something may become ready before that.
     ///
     /// # Errors
     /// As on the module's page.
