@@ -8,12 +8,21 @@
 
 mod check;
 mod item;
+mod keyed;
+mod memory;
 mod name;
+// Public only where tests may take a rule out.
+#[cfg_attr(not(feature = "broken-rules"), allow(unreachable_pub))]
+mod rules;
 mod store;
 
 pub use check::{check_claim, check_put, check_settle};
 pub use item::{ClaimRef, Claimed, ItemId, ItemState, NewItem, Phase};
+pub use keyed::KeyedLeases;
+pub use memory::MemoryQueues;
 pub use name::{GROUP_BYTES, Lane, QUEUE_NAME_BYTES, QueueInput, QueueName};
+#[cfg(feature = "broken-rules")]
+pub use rules::QueueRules;
 pub use store::{
     Added, Answer, Capabilities, ClaimRequest, Depth, MAX_BATCH, MAX_BODY_BYTES, MAX_DELAY,
     QueueStore, Settle, Settled, What,

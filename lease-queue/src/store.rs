@@ -217,7 +217,7 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// **Outcomes.** One per item, in order. Hints to those who wait.
     ///
     /// # Errors
-    /// As on the module's page; what [`check_put`] says.
+    /// As on the module's page; what [`check_put`](crate::check_put) says.
     ///
     /// # Cancel safety
     /// May or may not have taken effect; repeat it with the same identities.
@@ -240,7 +240,7 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// that an earlier copy may yet take effect, answers with an unknown outcome.
     ///
     /// # Errors
-    /// As on the module's page; what [`check_claim`] says.
+    /// As on the module's page; what [`check_claim`](crate::check_claim) says.
     ///
     /// # Cancel safety
     /// A dropped call may have taken effect or may yet do so. The caller abandons the
@@ -257,7 +257,7 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// **Outcomes.** One per claim, in order.
     ///
     /// # Errors
-    /// In each outcome, as on the module's page; what [`check_settle`] says, and more
+    /// In each outcome, as on the module's page; what [`check_settle`](crate::check_settle) says, and more
     /// than [`MAX_BATCH`] claims need not be taken.
     ///
     /// # Cancel safety

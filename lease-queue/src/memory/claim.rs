@@ -1,0 +1,155 @@
+//! Claiming: of whatever is ready, and of a key.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lease_core::{Key, RefusedReason, TokenRule};
+
+use crate::item::{ClaimRef, Claimed, ItemId};
+use crate::memory::lane::{Asker, Now, Row, Standing, taken_over};
+use crate::memory::table::Table;
+use crate::name::Lane;
+use crate::store::{Answer, ClaimRequest, What};
+
+impl Table {
+    pub(super) fn claim(&mut self, request: &ClaimRequest, now: Now) -> Answer {
+        if let Some(reason) = self.tombstones.get(&request.owner, now.us) {
+            return Answer::Refused(reason.clone());
+        }
+        let asker = Asker {
+            owner: request.owner,
+            ttl: request.ttl,
+            label: &request.label,
+        };
+        match &request.what {
+            What::Next { max } => self.claim_next(*max, asker, now),
+            What::Key { key, rule } => self.claim_key(key, *rule, asker, now),
+        }
+    }
+
+    fn claim_next(&mut self, max: usize, asker: Asker<'_>, now: Now) -> Answer {
+        let ready = self.ready.iter().take_while(|(at_us, ..)| *at_us <= now.us);
+        let lanes: Vec<Lane> = ready.map(|(.., lane)| lane.clone()).take(max).collect();
+        let mut items = Vec::with_capacity(lanes.len());
+        let mut refused = None;
+        for lane in lanes {
+            match self.claim_head(&lane, asker, now) {
+                Ok(claimed) => items.extend(claimed),
+                Err(reason) => refused = Some(reason),
+            }
+        }
+        if !items.is_empty() {
+            return Answer::Claimed {
+                items,
+                taken_over: None,
+            };
+        }
+        if let Some(reason) = refused {
+            return Answer::Refused(reason);
+        }
+        let next = self.ready.first().map(|(at_us, ..)| *at_us);
+        Answer::Nothing {
+            next: next.map(|at_us| Duration::from_micros(at_us.saturating_sub(now.us))),
+        }
+    }
+
+    /// Claims the head of a lane that nobody owns.
+    fn claim_head(
+        &mut self,
+        lane: &Lane,
+        asker: Asker<'_>,
+        now: Now,
+    ) -> Result<Option<Claimed>, RefusedReason> {
+        let rules = self.rules;
+        let Some(row) = self.lanes.get_mut(lane) else {
+            return Ok(None);
+        };
+        let Some(item) = row.items.front().and_then(|id| self.items.get_mut(id)) else {
+            return Ok(None);
+        };
+        let token = row.token(TokenRule::NEXT, rules, now)?;
+        item.attempts = item.attempts.saturating_add(1);
+        let claimed = Claimed {
+            claim: ClaimRef {
+                item: item.new.id,
+                lane: lane.clone(),
+                owner: asker.owner,
+                token,
+            },
+            body: item.new.body.clone(),
+            attempt: item.attempts,
+            age: Duration::from_micros(now.us.saturating_sub(item.put_us)),
+        };
+        let last = row.take(claimed.claim.item, token, asker, now);
+        if let Some(last) = last {
+            self.disown(last.owner, lane);
+        }
+        self.own(asker, lane);
+        self.reindex(lane);
+        Ok(Some(claimed))
+    }
+
+    fn own(&mut self, asker: Asker<'_>, lane: &Lane) {
+        let lanes = self.owned.entry(asker.owner).or_default();
+        lanes.insert(lane.clone());
+    }
+
+    /// As the reference store of leases does it.
+    fn claim_key(&mut self, key: &Key, rule: TokenRule, asker: Asker<'_>, now: Now) -> Answer {
+        let (lane, rules) = (Lane::Key(key.clone()), self.rules);
+        let claimed = |token| Claimed {
+            claim: ClaimRef {
+                item: ItemId::TOKEN,
+                lane: lane.clone(),
+                owner: asker.owner,
+                token,
+            },
+            body: Bytes::new(),
+            attempt: 1,
+            age: Duration::ZERO,
+        };
+        let row = self.keys.get_mut(key);
+        if let Some(row) = row
+            && let Some(grant) = row.grant.as_mut()
+            && grant.blocks(now)
+        {
+            if grant.owner != asker.owner {
+                return Answer::Held(grant.holder(now));
+            }
+            if grant.standing == Standing::Revoked {
+                return Answer::Refused(RefusedReason::Revoked);
+            }
+            if let TokenRule::Exactly(token) = rule {
+                let high_water = row.mark.map_or(grant.token, |mark| mark.max(grant.token));
+                if token < high_water {
+                    return Answer::Refused(RefusedReason::BelowMark { high_water });
+                }
+                grant.token = token;
+                row.mark = Some(token);
+            }
+            grant.lengthen(asker.ttl, rules, now);
+            return Answer::Claimed {
+                items: vec![claimed(grant.token)],
+                taken_over: None,
+            };
+        }
+        let token = match self.keys.get(key) {
+            Some(row) => row.token(rule, rules, now),
+            None => Row::default().token(rule, rules, now),
+        };
+        let token = match token {
+            Ok(token) => token,
+            Err(reason) => return Answer::Refused(reason),
+        };
+        let row = self.row_or_new(&lane);
+        let last = row.take(ItemId::TOKEN, token, asker, now);
+        if let Some(last) = &last {
+            self.disown(last.owner, &lane);
+        }
+        self.own(asker, &lane);
+        Answer::Claimed {
+            items: vec![claimed(token)],
+            taken_over: taken_over(last.as_ref()),
+        }
+    }
+}
