@@ -95,6 +95,10 @@
 //! ones that are unlike the reference (`tests/plain_stores`), which it must not
 //! catch.
 //!
+//! # Stores of queues
+//! The cargo feature `queue` brings `queue`: a suite of its own for
+//! `lease_queue::QueueStore`, with a fixture of its own.
+//!
 //! # A server for each test
 //! The cargo feature `servers` brings `servers`: real servers of Redis and
 //! Postgres that a test starts, kills, pauses and restarts, with or without their
@@ -152,6 +156,8 @@ mod hooks;
 mod ports;
 #[cfg(all(unix, feature = "proxy"))]
 pub mod proxy;
+#[cfg(feature = "queue")]
+pub mod queue;
 mod report;
 mod runner;
 #[cfg(all(unix, feature = "servers"))]

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome};
 use crate::fixture::Fixture;
 
 /// After this a case hangs. A case takes seconds at most.
-const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// How one case ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub(crate) fn run_case(fixture: &Arc<dyn Fixture>, case: &Case) -> CaseResult {
     }
 }
 
-fn on_a_runtime<T, F>(limit: Duration, work: F) -> Outcome<T>
+pub(crate) fn on_a_runtime<T, F>(limit: Duration, work: F) -> Outcome<T>
 where
     T: Send + 'static,
     F: Future<Output = Outcome<T>> + Send + 'static,
