@@ -1,0 +1,187 @@
+//! Groups as a naive query keeps them: *claim an unlocked item of a group of which no
+//! item is claimed* (`NOT EXISTS` … `FOR UPDATE SKIP LOCKED`). Two such queries that see
+//! the same state each find no claim, and lock different items of one group.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use lease_core::{Diagnosis, FenceWhen, Key, KeyState, Owner, StoreError, Token, Ttl};
+use lease_queue::{
+    Added, Answer, Capabilities, ClaimRef, ClaimRequest, Depth, ItemId, ItemState, Lane,
+    MemoryQueues, NewItem, Phase, QueueName, QueueStore, Settle, Settled, What,
+};
+
+/// Every item is a queue of its own in a reference store: what is locked is the item.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NaiveGroups {
+    items: MemoryQueues,
+    order: Arc<Mutex<Vec<(ItemId, Option<Key>)>>>,
+}
+
+/// The queue of one item.
+fn alone(item: ItemId) -> QueueName {
+    QueueName::new(item.to_string()).unwrap()
+}
+
+impl NaiveGroups {
+    fn order(&self) -> MutexGuard<'_, Vec<(ItemId, Option<Key>)>> {
+        self.order.lock().unwrap()
+    }
+
+    async fn state(&self, item: ItemId) -> Option<ItemState> {
+        let state = self.items.items(&alone(item), false).next().await;
+        state.and_then(Result::ok)
+    }
+
+    /// The query's snapshot: items of groups without a claim, in order.
+    async fn candidates(&self) -> Vec<(ItemId, Option<Key>)> {
+        let (mut claimed, mut free) = (HashSet::new(), Vec::new());
+        let order = self.order().clone();
+        for (item, group) in order {
+            match self.state(item).await.map(|state| state.phase) {
+                Some(Phase::Claimed(_)) => claimed.extend(group),
+                Some(Phase::Ready) => free.push((item, group)),
+                _ => {}
+            }
+        }
+        let exists = |group: &Option<Key>| group.as_ref().is_some_and(|g| claimed.contains(g));
+        free.retain(|(_, group)| !exists(group));
+        free
+    }
+}
+
+#[async_trait]
+impl QueueStore for NaiveGroups {
+    fn capabilities(&self) -> Capabilities {
+        self.items.capabilities()
+    }
+
+    async fn put(&self, _: &QueueName, items: &[NewItem]) -> Result<Vec<Added>, StoreError> {
+        for item in items {
+            let new = NewItem {
+                group: None,
+                ..item.clone()
+            };
+            self.items.put(&alone(item.id), &[new]).await?;
+            self.order().push((item.id, item.group.clone()));
+        }
+        Ok(vec![Added::Added; items.len()])
+    }
+
+    async fn claim(&self, _: &QueueName, request: &ClaimRequest) -> Result<Answer, StoreError> {
+        let What::Next { max } = request.what else {
+            return Err(StoreError::refusing("no keys here"));
+        };
+        let candidates = self.candidates().await;
+        // The statement of somebody else runs between the snapshot and the locks.
+        tokio::task::yield_now().await;
+        let (mut claims, mut groups) = (Vec::new(), HashMap::new());
+        for (item, group) in candidates {
+            let taken = group.as_ref().is_some_and(|g| groups.contains_key(g));
+            if claims.len() == max || taken {
+                continue;
+            }
+            let locked = self.items.claim(&alone(item), request).await?;
+            let Answer::Claimed { items, .. } = locked else {
+                // SKIP LOCKED.
+                continue;
+            };
+            for mut claimed in items {
+                if let Some(group) = &group {
+                    claimed.claim.lane = Lane::Group(group.clone());
+                    groups.insert(group.clone(), item);
+                }
+                claims.push(claimed);
+            }
+        }
+        Ok(match claims.is_empty() {
+            true => Answer::Nothing { next: None },
+            false => Answer::Claimed {
+                items: claims,
+                taken_over: None,
+            },
+        })
+    }
+
+    async fn settle(
+        &self,
+        _: &QueueName,
+        claims: &[(ClaimRef, Settle)],
+    ) -> Vec<Result<Settled, StoreError>> {
+        let mut answers = Vec::new();
+        for (claim, settle) in claims {
+            let lane = Lane::Item(claim.item);
+            let own = ClaimRef {
+                lane,
+                ..claim.clone()
+            };
+            let one = [(own, settle.clone())];
+            answers.extend(self.items.settle(&alone(claim.item), &one).await);
+        }
+        answers
+    }
+
+    async fn abandon(&self, _: &QueueName, _: Option<&Key>, _: Owner) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn fence(
+        &self,
+        queue: &QueueName,
+        lane: &Lane,
+        at_least: Token,
+        when: FenceWhen,
+    ) -> Result<Token, StoreError> {
+        self.items.fence(queue, lane, at_least, when).await
+    }
+
+    async fn inspect(&self, queue: &QueueName, key: &Key) -> Result<KeyState, StoreError> {
+        self.items.inspect(queue, key).await
+    }
+
+    fn keys(
+        &self,
+        queue: &QueueName,
+        prefix: &str,
+    ) -> BoxStream<'static, Result<KeyState, StoreError>> {
+        self.items.keys(queue, prefix)
+    }
+
+    fn items(
+        &self,
+        queue: &QueueName,
+        dead: bool,
+    ) -> BoxStream<'static, Result<ItemState, StoreError>> {
+        self.items.items(queue, dead)
+    }
+
+    async fn requeue(&self, _: &QueueName, item: ItemId) -> Result<bool, StoreError> {
+        self.items.requeue(&alone(item), item).await
+    }
+
+    async fn depth(&self, _: &QueueName) -> Result<Depth, StoreError> {
+        let mut depth = Depth::default();
+        let order = self.order().clone();
+        for (item, _) in order {
+            let one = self.items.depth(&alone(item)).await?;
+            depth.ready += one.ready;
+            depth.in_flight += one.in_flight;
+        }
+        Ok(depth)
+    }
+
+    async fn watch(
+        &self,
+        queue: &QueueName,
+        key: Option<&Key>,
+    ) -> Result<BoxStream<'static, ()>, StoreError> {
+        self.items.watch(queue, key).await
+    }
+
+    async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {
+        self.items.diagnose(ttl).await
+    }
+}
