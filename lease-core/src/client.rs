@@ -187,6 +187,16 @@ impl Leases {
         &self.inner.backend
     }
 
+    /// The clock by which this client judges its leases.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.inner.clock
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
     /// Stops this client and its clones, within `limit`.
     ///
     /// Waiters end with [`Error::Cancelled`], and nothing is acquired any

@@ -29,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 mod acquire;
+mod adopt;
 mod backend;
 mod client;
 mod clock;
@@ -54,6 +55,7 @@ mod token;
 mod ttl;
 
 pub use acquire::{Acquire, Attempt, Working};
+pub use adopt::Adoption;
 pub use backend::{
     AcquireOutcome, AcquireRequest, FenceWhen, Granted, Holder, KeyState, LeaseBackend, LostCause,
     RefusedReason, ReleaseOutcome, RenewOutcome, RenewRequest, Session, TOMBSTONE_RETENTION,

@@ -8,6 +8,7 @@
 mod support;
 
 mod acquire;
+mod adopt;
 mod api;
 mod batches;
 mod cancel;
