@@ -60,6 +60,12 @@ pub enum QueueInput {
     /// The store has no delays.
     #[error("this store cannot delay an item")]
     NoDelay,
+    /// No attempt is allowed.
+    #[error("an item needs at least one attempt")]
+    NoAttempts,
+    /// The put was found not valid before.
+    #[error("this put was not valid, as its first `send` said: begin another")]
+    Spent,
     /// A token item stays for ever.
     #[error("a key's token item is never completed nor buried: release it")]
     TokenItem,

@@ -18,8 +18,11 @@ use lease_queue::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NaiveGroups {
     items: MemoryQueues,
-    order: Arc<Mutex<Vec<(ItemId, Option<Key>)>>>,
+    order: Arc<Mutex<Vec<Place>>>,
 }
+
+/// An item, and its group.
+type Place = (ItemId, Option<Key>);
 
 /// The queue of one item.
 fn alone(item: ItemId) -> QueueName {
@@ -27,7 +30,7 @@ fn alone(item: ItemId) -> QueueName {
 }
 
 impl NaiveGroups {
-    fn order(&self) -> MutexGuard<'_, Vec<(ItemId, Option<Key>)>> {
+    fn order(&self) -> MutexGuard<'_, Vec<Place>> {
         self.order.lock().unwrap()
     }
 
@@ -37,7 +40,7 @@ impl NaiveGroups {
     }
 
     /// The query's snapshot: items of groups without a claim, in order.
-    async fn candidates(&self) -> Vec<(ItemId, Option<Key>)> {
+    async fn candidates(&self) -> Vec<Place> {
         let (mut claimed, mut free) = (HashSet::new(), Vec::new());
         let order = self.order().clone();
         for (item, group) in order {
