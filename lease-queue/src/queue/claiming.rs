@@ -66,7 +66,8 @@ enum Asked<T> {
 
 impl<T, C: Codec<T>> Queue<T, C> {
     /// Waits for an item. Those who wait on clones of this queue are served in the order
-    /// in which they asked; only the first of them asks the store.
+    /// in which they asked, and only the first of them asks the store; who comes while
+    /// something is ready does not wait.
     ///
     /// # Errors
     /// [`QueueError::Store`] when the store refuses (it is waited for while it is only

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use lease_core::LostReason;
+use lease_core::{LostReason, StoreErrorKind};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +15,7 @@ use super::{Job, Verdict, WorkReport, Worker};
 use crate::codec::Codec;
 use crate::error::QueueError;
 use crate::queue::{Claim, Hold, Unsettled};
-use crate::store::Settle;
+use crate::store::{MAX_BATCH, Settle};
 
 /// How one item's work ended.
 enum End {
@@ -40,21 +40,32 @@ where
     let halt = CancellationToken::new();
     let mut report = WorkReport::default();
     let mut running = JoinSet::new();
-    // Kept over rounds: a claim that is dropped half way must be abandoned.
-    let mut claiming = Box::pin(queue.claim());
+    // Kept over rounds: a claim that is dropped half way must be abandoned. There is one
+    // only while a slot is free, and it is always polled: it may be the first in line.
+    let mut claiming = None;
     let failed = loop {
+        let free = worker.at_once - running.len();
+        if claiming.is_none() && free > 0 {
+            claiming = Some(Box::pin(queue.claim_batch(free.min(MAX_BATCH))));
+        }
+        let claimed = async {
+            match &mut claiming {
+                Some(claiming) => claiming.await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             () = worker.stop.cancelled() => break None,
             Some(ended) = running.join_next(), if !running.is_empty() => {
                 report.count(ended.ok());
             }
-            claimed = &mut claiming, if running.len() < worker.at_once => {
-                claiming = Box::pin(queue.claim());
+            claimed = claimed => {
+                claiming = None;
                 match claimed {
-                    Ok(claim) => {
+                    Ok(claims) => for claim in claims {
                         running.spawn(work(claim, Arc::clone(&handler), halt.clone()));
-                    }
+                    },
                     Err(error) => break Some(error),
                 }
             }
@@ -119,7 +130,7 @@ where
 }
 
 async fn settle(hold: &Hold, verdict: Verdict) -> End {
-    let (settle, end) = match verdict {
+    let (mut settle, mut end) = match verdict {
         Verdict::Complete => (Settle::Complete, End::Completed),
         Verdict::RetryAfter(delay) => (retry(delay, true), End::GivenBack),
         Verdict::Abandon => (retry(Duration::ZERO, false), End::GivenBack),
@@ -130,6 +141,11 @@ async fn settle(hold: &Hold, verdict: Verdict) -> End {
         match hold.settle(settle.clone()).await {
             Ok(()) => return end,
             Err(Unsettled::Lost(_)) => return End::Lost,
+            Err(Unsettled::Store(error)) if error.kind() == StoreErrorKind::InvalidInput => {
+                // A delay that no store takes, say: the handler is at fault.
+                settle = hold.failed(&error.to_string());
+                end = End::Failed;
+            }
             Err(Unsettled::Store(error)) => {
                 if !error.is_transient() || hold.lease.check().is_err() {
                     // Its release goes on with it in the background, for a TTL.

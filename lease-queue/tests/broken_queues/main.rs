@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod naive;
+mod remote;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -14,6 +15,7 @@ use lease_core::{Clock, Moment, SystemClock};
 use lease_queue::{MemoryQueues, QueueRules, QueueStore};
 
 use naive::NaiveGroups;
+use remote::{Comes, Remotes};
 
 /// The reference store without some rules, on the machine's clock.
 fn without(rules: QueueRules) -> MemoryQueues {
@@ -183,4 +185,23 @@ fn groups_by_not_exists_have_two_owners_in_a_race_alone() {
     ];
     let report = queue::check_only(fixture(), |case| quiet.contains(&case));
     assert!(report.is_green() && report.results.len() == 3, "{report}");
+}
+
+#[test]
+fn a_store_with_every_hook_runs_every_case_and_is_green() {
+    let report = queue::check(Remotes(Comes::BackWhole));
+    assert!(report.is_green(), "{report}");
+    let left_out: Vec<_> = report.not_claimed().chain(report.not_shown()).collect();
+    assert!(left_out.is_empty(), "{left_out:?}");
+}
+
+#[test]
+fn a_store_that_comes_back_empty_is_red() {
+    let due = [
+        "restart::items_survive_a_restart",
+        "restart::tokens_rise_over_a_restart",
+        "restart::a_live_claim_survives_a_restart",
+    ];
+    let report = queue::check_only(Remotes(Comes::BackEmpty), |case| due.contains(&case));
+    assert_eq!(report.failed().count(), due.len(), "{report}");
 }

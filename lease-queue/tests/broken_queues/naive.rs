@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -79,8 +80,8 @@ impl QueueStore for NaiveGroups {
             return Err(StoreError::refusing("no keys here"));
         };
         let candidates = self.candidates().await;
-        // The statement of somebody else runs between the snapshot and the locks.
-        tokio::task::yield_now().await;
+        // Statements take time: others' run between the snapshot and the locks.
+        tokio::time::sleep(Duration::from_millis(2)).await;
         let (mut claims, mut groups) = (Vec::new(), HashMap::new());
         for (item, group) in candidates {
             let taken = group.as_ref().is_some_and(|g| groups.contains_key(g));

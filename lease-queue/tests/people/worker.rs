@@ -79,6 +79,12 @@ async fn the_verdict_decides() {
     assert_eq!(item.attempts, 1);
 
     let world = World::new();
+    let report = handled(&world, Verdict::RetryAfter(secs(400 * 86_400))).await;
+    assert_eq!(report.failed, 1);
+    let error = world.item().await.unwrap().last_error.unwrap();
+    assert!(error.contains("limit"), "{error}");
+
+    let world = World::new();
     handled(&world, Verdict::Bury("poison".into())).await;
     assert_eq!(
         world.item().await.unwrap().phase,

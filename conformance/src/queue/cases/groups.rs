@@ -168,8 +168,13 @@ async fn a_race_keeps_one_owner_and_the_order(ctx: &Ctx) -> Outcome {
     let groups = (0..GROUPS)
         .map(|n| key(&format!("group {n}")))
         .collect::<Outcome<Vec<Key>>>()?;
+    // Some groups come one after the other, some in turns.
+    let (whole, turns) = groups.split_at(GROUPS / 2);
+    let of = |group: &Key, n: usize| grouped(group, &n.to_string());
+    let items = whole.iter().flat_map(|g| (0..ITEMS).map(move |n| of(g, n)));
+    putter.add(&items.collect::<Vec<_>>()).await?;
     for n in 0..ITEMS {
-        let items: Vec<_> = groups.iter().map(|g| grouped(g, &n.to_string())).collect();
+        let items: Vec<_> = turns.iter().map(|g| of(g, n)).collect();
         putter.add(&items).await?;
     }
     let beliefs = Arc::new(Mutex::new(Beliefs::default()));
@@ -227,8 +232,9 @@ async fn work(
             believe().got(&group, &body)?;
             held.push((claim, group));
         }
+        // Work takes time.
+        tokio::time::sleep(Duration::from_millis(random.random_range(0..4))).await;
         for (claim, group) in held {
-            tokio::task::yield_now().await;
             let done = random.random_bool(0.8);
             // Before it is sent: somebody else may have it before the answer is here.
             believe().gives(&group, done);
