@@ -27,10 +27,12 @@
 //! | group | rules |
 //! | --- | --- |
 //! | `put` | order, repetition, deduplication, bounds, delays |
-//! | `claim` | attempts, batches, tokens that only rise, one winner of many |
-//! | `settle` | that each acts on exactly its own live claim, and a late worker on nothing |
+//! | `claim` | attempts, batches, one winner of many |
+//! | `tokens` | that they only rise: per item, per group, per reused key |
+//! | `settle`, `late` | that each acts on exactly its own live claim, and a late worker on nothing |
 //! | `retry`, `dead` | delays, what counts as an attempt, what is set aside and put back |
 //! | `groups` | one owner at a time, first in, first out, in a race of many clients |
+//! | `crashes` | that each item is completed once, and in order, while workers crash |
 //! | `abandon`, `fence` | that what is given up or cut off is free, and stays refused |
 //! | `waiting`, `depth` | hints, and what is told of a queue |
 //! | `restart`, `unknown_outcome` | what outlives a crash; calls whose reply was lost |

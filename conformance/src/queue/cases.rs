@@ -2,6 +2,7 @@
 
 mod abandon;
 mod claim;
+mod crashes;
 mod dead;
 mod depth;
 mod fence;
@@ -22,6 +23,7 @@ pub(crate) fn all() -> Vec<Case> {
     [
         abandon::cases(),
         claim::cases(),
+        crashes::cases(),
         dead::cases(),
         depth::cases(),
         fence::cases(),

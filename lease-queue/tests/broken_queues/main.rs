@@ -53,7 +53,10 @@ const ROWS: &[Row] = &[
         // As most queues do it: by the item alone.
         "neither owner nor token",
         |r| (r.check_owner, r.check_token) = (false, false),
-        &["late::a_zombie_harms_nobody"],
+        &[
+            "late::a_zombie_harms_nobody",
+            "crashes::each_item_is_completed_once_and_in_order",
+        ],
     ),
     (
         "check_expiry",
