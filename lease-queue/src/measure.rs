@@ -29,7 +29,7 @@ pub(crate) fn put(queue: &QueueName, added: &[Added]) {
     #[cfg(feature = "metrics")]
     for (outcome, count) in [("added", new), ("duplicate", duplicates)] {
         let queue = queue.as_str().to_owned();
-        counter!("queue_puts_total", "queue" => queue, "outcome" => outcome)
+        counter!("leases_queue_puts_total", "queue" => queue, "outcome" => outcome)
             .increment(count as u64);
     }
 }
@@ -39,9 +39,9 @@ pub(crate) fn claimed(queue: &QueueName, attempt: u32, age: Duration) {
     #[cfg(feature = "metrics")]
     {
         let queue = || queue.as_str().to_owned();
-        counter!("queue_claims_total", "queue" => queue()).increment(1);
-        histogram!("queue_attempts", "queue" => queue()).record(f64::from(attempt));
-        histogram!("queue_age_seconds", "queue" => queue()).record(age.as_secs_f64());
+        counter!("leases_queue_claims_total", "queue" => queue()).increment(1);
+        histogram!("leases_queue_attempts", "queue" => queue()).record(f64::from(attempt));
+        histogram!("leases_queue_age_seconds", "queue" => queue()).record(age.as_secs_f64());
     }
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn unsettled(queue: &QueueName, kind: &'static str, error: &StoreErro
 #[cfg(feature = "metrics")]
 fn settles(queue: &QueueName, kind: &'static str, outcome: &'static str) {
     let queue = queue.as_str().to_owned();
-    counter!("queue_settles_total", "queue" => queue, "kind" => kind, "outcome" => outcome)
+    counter!("leases_queue_settles_total", "queue" => queue, "kind" => kind, "outcome" => outcome)
         .increment(1);
 }
 
@@ -80,10 +80,10 @@ pub(crate) fn depth(queue: &QueueName, depth: &Depth) {
             ("dead", depth.dead),
         ];
         for (state, items) in states {
-            gauge!("queue_depth", "queue" => name(), "state" => state).set(items as f64);
+            gauge!("leases_queue_depth", "queue" => name(), "state" => state).set(items as f64);
         }
         let oldest = depth.oldest.unwrap_or_default().as_secs_f64();
-        gauge!("queue_oldest_seconds", "queue" => name()).set(oldest);
+        gauge!("leases_queue_oldest_seconds", "queue" => name()).set(oldest);
     }
     tracing::trace!(target: "leases", queue = queue.as_str(), ?depth, "depth");
 }

@@ -118,8 +118,8 @@ impl<T, C> Queue<T, C> {
         Worker::new(self.clone(), at_once)
     }
 
-    /// How full the queue is. With the feature `metrics` the gauges `queue_depth` and
-    /// `queue_oldest_seconds` are set to it: call it now and then.
+    /// How full the queue is. With the feature `metrics` the gauges `leases_queue_depth` and
+    /// `leases_queue_oldest_seconds` are set to it: call it now and then.
     ///
     /// # Errors
     /// [`QueueError::Store`].

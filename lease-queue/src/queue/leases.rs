@@ -16,6 +16,7 @@ use lease_core::{
 
 use crate::item::ClaimRef;
 use crate::keyed::unanswered;
+use crate::measure;
 use crate::name::{Lane, QueueName};
 use crate::store::{MAX_BATCH, QueueStore, Settle, Settled};
 
@@ -261,9 +262,12 @@ impl LeaseBackend for ClaimLeases {
         let settled = match ended {
             Some(ended) => ended,
             None => {
+                let kind = measure::kind(&settle);
                 let batch = [(entry.claim.clone(), settle)];
                 let settled = self.store.settle(&self.queue, &batch).await;
-                settled.into_iter().next().ok_or_else(unanswered)??
+                let settled = settled.into_iter().next().ok_or_else(unanswered)??;
+                measure::settled(&self.queue, kind, settled);
+                settled
             }
         };
         entry.state().ended = Some(settled);
