@@ -2,7 +2,7 @@
 //! output is thousands of lines, and a log may keep only the last of them.
 
 use std::io::{self, BufRead as _, BufReader, Read, Write};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -13,30 +13,48 @@ const LINES: usize = 120;
 /// How long after the tests' end somebody may still hold their output open.
 const REST: Duration = Duration::from_secs(10);
 
-/// Runs tests, shows what they print as they print it, and repeats the failures.
-pub(crate) fn run(tests: &mut Command) -> Result<(), String> {
-    let failed = |error: io::Error| format!("cannot run the tests: {error}");
-    let (output, input) = io::pipe().map_err(failed)?;
-    tests
-        .stdout(input.try_clone().map_err(failed)?)
-        .stderr(input);
-    let mut running = tests.spawn().map_err(failed)?;
-    // What stays open on our side would keep the pipe open.
-    tests.stdout(io::stdout()).stderr(io::stderr());
+/// Runs these beside each other, since most tests wait most of the time. What one
+/// test program prints is shown in one piece, when it ends; failures are repeated at
+/// the end.
+pub(crate) fn run(parts: Vec<Command>) -> Result<(), String> {
+    let parts: Vec<_> = parts
+        .into_iter()
+        .map(|tests| thread::spawn(move || part(tests)))
+        .collect();
+    let mut ended = Ok(());
+    let mut failures = Vec::new();
+    for part in parts {
+        let part = part.join().map_err(|_| "a thread panicked".to_owned());
+        match part.and_then(|part| part.map_err(|error| format!("cannot run tests: {error}"))) {
+            Ok((status, failed)) => {
+                failures.push(failed);
+                if !status.success() {
+                    ended = Err(format!("tests ended with {status}; one alone: {ALONE}"));
+                }
+            }
+            Err(error) => ended = Err(error),
+        }
+    }
+    failures.iter().for_each(Failures::show);
+    ended
+}
+
+const ALONE: &str = "cargo test -p PACKAGE --all-features NAME";
+
+fn part(mut tests: Command) -> io::Result<(ExitStatus, Failures)> {
+    let (output, input) = io::pipe()?;
+    tests.stdout(input.try_clone()?).stderr(input);
+    let mut running = tests.spawn()?;
+    // It holds our side of the pipe.
+    drop(tests);
     let (tell, told) = mpsc::channel();
-    thread::spawn(move || tell.send(Failures::read(output, &mut io::stdout())));
-    let status = running.wait().map_err(failed)?;
-    match told.recv_timeout(REST) {
-        Ok(failures) => failures.map_err(failed)?.show(),
-        Err(_) => eprintln!("a process that the tests left behind keeps their output open"),
-    }
-    if status.success() {
-        Ok(())
-    } else {
-        Err(format!(
-            "the tests ended with {status}; one alone: cargo test -p PACKAGE --all-features NAME"
-        ))
-    }
+    thread::spawn(move || tell.send(Failures::read(output)));
+    let status = running.wait()?;
+    let failures = told.recv_timeout(REST).unwrap_or_else(|_| {
+        eprintln!("a process that the tests left behind keeps their output open");
+        Ok(Failures::default())
+    });
+    Ok((status, failures?))
 }
 
 /// The part of each test program's output that tells of its failures.
@@ -46,32 +64,38 @@ struct Failures {
 }
 
 impl Failures {
-    fn read(output: impl Read, show: &mut impl Write) -> io::Result<Self> {
+    fn read(output: impl Read) -> io::Result<Self> {
         let mut all = Self::default();
         let mut output = BufReader::new(output);
-        let (mut program, mut told, mut line) = (String::new(), None, Vec::new());
-        while output.read_until(b'\n', &mut line)? > 0 {
-            show.write_all(&line)?;
-            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+        let (mut piece, mut line) = (Vec::new(), Vec::new());
+        loop {
             line.clear();
-            let word = text.trim_start();
-            if word.starts_with("Running ") || word.starts_with("Doc-tests ") {
-                program = word.to_owned();
+            let over = output.read_until(b'\n', &mut line)? == 0;
+            let word = line.trim_ascii_start();
+            if over || word.starts_with(b"Running ") || word.starts_with(b"Doc-tests ") {
+                io::stdout().lock().write_all(&piece)?;
+                all.take(&String::from_utf8_lossy(&piece));
+                piece.clear();
+                if over {
+                    return Ok(all);
+                }
+                // Of one that never ends this is all that is seen.
+                let name = String::from_utf8_lossy(word.trim_ascii_end());
+                println!("  (began) {name}");
             }
-            if text == "failures:" {
-                told.get_or_insert_with(Vec::new);
-            }
-            let over = text.starts_with("test result: ");
-            if let Some(lines) = &mut told {
-                lines.push(text);
-            }
-            if over && let Some(lines) = told.take() {
-                all.of.push((program.clone(), lines));
-            }
+            piece.extend_from_slice(&line);
         }
-        // Of one that was killed.
-        all.of.extend(told.map(|lines| (program, lines)));
-        Ok(all)
+    }
+
+    /// What one program printed, from its name on.
+    fn take(&mut self, piece: &str) {
+        let mut lines = piece.lines();
+        let program = lines.next().unwrap_or_default().trim().to_owned();
+        let told: Vec<_> = lines.skip_while(|line| *line != "failures:").collect();
+        if !told.is_empty() {
+            let told = told.into_iter().map(str::to_owned).collect();
+            self.of.push((program, told));
+        }
     }
 
     fn show(&self) {
