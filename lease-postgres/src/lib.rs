@@ -47,6 +47,7 @@
 //! | the server takes no more connections, or answers no new one | kept; `Unavailable` where a new one is needed; renewals go over any that is open | keep rising |
 //! | somebody's transaction keeps a key's row locked, as [`InTransaction::hold`] does | kept; what would change that key is `Unavailable` after the response timeout. Where an expired grant is kept so, acquiring finds it `Held`. Other keys notice nothing | keep rising |
 //! | serialization failures, deadlocks | none is seen: the statement is asked again | keep rising |
+//! | somebody wrote into the tables by hand | kept: where part of a grant is missing or cannot be understood, and its time is not known to be over, its key is `Refusing` and granted to nobody until it is repaired. A list leaves such a key out, with a warning in the log. An expired grant is in nobody's way, whatever it holds | keep rising, unless the mark was lowered |
 //! | the server is a standby or read-only, its disk is full | kept; every change is `Refusing` and did nothing, renewals too, so that leases end at their deadlines | keep rising |
 //!
 //! # Poolers

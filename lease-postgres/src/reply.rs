@@ -8,10 +8,11 @@ use lease_core::{
     AcquireOutcome, Granted, Holder, Key, KeyState, Label, LostCause, RefusedReason,
     ReleaseOutcome, RenewOutcome, StaleToken, StoreError, TakenOver, Token,
 };
-use sqlx::Row as _;
+use sqlx::error::UnexpectedNullError;
 use sqlx::postgres::PgRow;
+use sqlx::{Error, Row as _};
 
-use crate::errors::{self, Phase, odd};
+use crate::errors::odd;
 use crate::request::{Kind, Request};
 
 /// The answer to one operation.
@@ -101,10 +102,7 @@ fn reply(kind: Kind, request: &Request, row: &PgRow) -> Result<Reply, StoreError
         },
         Kind::Suspect => Reply::Suspected {
             gone: code == 1,
-            remaining: match get::<Option<i64>>(row, "remaining")? {
-                Some(_) => Some(micros(row, "remaining")?),
-                None => None,
-            },
+            remaining: get::<Option<i64>>(row, "remaining")?.map(micros),
         },
         Kind::Renew | Kind::Prolong => Reply::Renewed(renewed(code)?),
         Kind::Release => Reply::Released(match code {
@@ -132,13 +130,7 @@ fn acquired(code: i32, row: &PgRow) -> Result<AcquireOutcome, StoreError> {
         0 => AcquireOutcome::Held(holder(row)?),
         1 => AcquireOutcome::Granted(Granted {
             token: token(get(row, "token")?)?,
-            taken_over: match get::<Option<i64>>(row, "over")? {
-                Some(former) => Some(TakenOver {
-                    label: label(row)?,
-                    token: token(former)?,
-                }),
-                None => None,
-            },
+            taken_over: former(row),
             repeated: false,
         }),
         2 => AcquireOutcome::Refused(RefusedReason::BelowMark {
@@ -147,7 +139,20 @@ fn acquired(code: i32, row: &PgRow) -> Result<AcquireOutcome, StoreError> {
         3 => AcquireOutcome::Refused(RefusedReason::Abandoned),
         4 => AcquireOutcome::Refused(RefusedReason::Revoked),
         6 => AcquireOutcome::Refused(RefusedReason::TokensExhausted),
+        8 => {
+            return Err(foreign(IN_PART));
+        }
         _ => return Err(odd()),
+    })
+}
+
+/// Whose expired grant was in the way, if that can be read: the grant that was made
+/// over it stands, whatever that one was.
+fn former(row: &PgRow) -> Option<TakenOver> {
+    let former: i64 = get::<Option<i64>>(row, "over").ok().flatten()?;
+    Some(TakenOver {
+        label: label(row).ok()?,
+        token: token(former).ok()?,
     })
 }
 
@@ -159,6 +164,7 @@ fn renewed(code: i32) -> Result<RenewOutcome, StoreError> {
         4 => RenewOutcome::Lost(LostCause::Released),
         5 => RenewOutcome::Lost(LostCause::Revoked),
         6 => RenewOutcome::Lost(LostCause::Unknown),
+        8 => return Err(foreign(IN_PART)),
         _ => return Err(odd()),
     })
 }
@@ -171,20 +177,22 @@ pub(crate) fn state(key: Key, row: &PgRow) -> Result<KeyState, StoreError> {
         holder: None,
         blocked_for: None,
     };
+    if get(row, "strange")? {
+        return Err(foreign(IN_PART));
+    }
     match get::<Option<i64>>(row, "mark")? {
         // Nobody was granted it yet; somebody waits, or has given up.
         None | Some(0) => return Ok(state),
         Some(mark) => state.high_water = Some(token(mark)?),
     }
-    let standing: Option<i16> = get(row, "standing")?;
-    if let Some(standing) = standing
-        && get::<i64>(row, "remaining")? >= 0
-    {
-        match standing {
-            0 => state.holder = Some(holder(row)?),
-            1 => {}
-            _ => state.blocked_for = Some(micros(row, "remaining")?),
-        }
+    let expires: Option<i64> = get(row, "expires_us")?;
+    if expires < Some(get(row, "now")?) {
+        return Ok(state);
+    }
+    match get::<Option<i16>>(row, "standing")? {
+        Some(0) => state.holder = Some(holder(row)?),
+        Some(2) => state.blocked_for = Some(span(row, "now", "expires_us")?),
+        _ => {}
     }
     Ok(state)
 }
@@ -192,7 +200,7 @@ pub(crate) fn state(key: Key, row: &PgRow) -> Result<KeyState, StoreError> {
 /// The holder whose grant has expired and was not ended otherwise.
 pub(crate) fn kept(row: &PgRow) -> Result<Option<Holder>, StoreError> {
     let granted = get::<Option<i16>>(row, "standing")? == Some(0);
-    match granted && get::<i64>(row, "remaining")? < 0 {
+    match granted && get::<i64>(row, "expires_us")? < get::<i64>(row, "now")? {
         true => holder(row).map(Some),
         false => Ok(None),
     }
@@ -202,8 +210,8 @@ fn holder(row: &PgRow) -> Result<Holder, StoreError> {
     Ok(Holder {
         label: label(row)?,
         token: token(get(row, "token")?)?,
-        age: micros(row, "age")?,
-        remaining: micros(row, "remaining")?,
+        age: span(row, "granted_us", "now")?,
+        remaining: span(row, "now", "expires_us")?,
     })
 }
 
@@ -211,10 +219,14 @@ fn label(row: &PgRow) -> Result<Label, StoreError> {
     Label::new(get::<&str>(row, "label")?).map_err(|error| foreign(&error.to_string()))
 }
 
-/// What the clock stepped back over is no time.
-fn micros(row: &PgRow, column: &str) -> Result<Duration, StoreError> {
-    let us: i64 = get(row, column)?;
-    Ok(Duration::from_micros(u64::try_from(us).unwrap_or(0)))
+/// From one time to another. What the clock stepped back over is no time.
+fn span(row: &PgRow, from: &str, to: &str) -> Result<Duration, StoreError> {
+    let (from, to): (i64, i64) = (get(row, from)?, get(row, to)?);
+    Ok(micros(to.saturating_sub(from)))
+}
+
+fn micros(us: i64) -> Duration {
+    Duration::from_micros(u64::try_from(us).unwrap_or(0))
 }
 
 fn token(number: i64) -> Result<Token, StoreError> {
@@ -223,6 +235,8 @@ fn token(number: i64) -> Result<Token, StoreError> {
         .and_then(|number| Token::new(number).ok())
         .ok_or_else(|| foreign(&format!("{number} is no fencing token")))
 }
+
+const IN_PART: &str = "part of a grant, or one of an unknown kind, that may still be live";
 
 fn foreign(what: &str) -> StoreError {
     StoreError::refusing(format!(
@@ -235,8 +249,14 @@ fn get<'r, T>(row: &'r PgRow, column: &str) -> Result<T, StoreError>
 where
     T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
 {
-    row.try_get(column)
-        .map_err(|error| errors::classify(Phase::Sent, "reading an answer", error))
+    row.try_get(column).map_err(|error| match error {
+        Error::ColumnDecode { source, .. } if source.is::<UnexpectedNullError>() => {
+            foreign(&format!("no {column}"))
+        }
+        // Of a table that somebody altered.
+        Error::ColumnDecode { source, .. } => foreign(&format!("a {column} of {source}")),
+        _ => odd(),
+    })
 }
 
 impl Reply {

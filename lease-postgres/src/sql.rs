@@ -14,6 +14,13 @@ use crate::names::Names;
 /// `extract` would count in decimals, many times slower.
 const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 
+/// Whether the row `k` holds part of a grant, or one of an unknown kind, whose time
+/// is not known to be over at `{}`. Where there is no row it does not.
+const STRANGE: &str = "(coalesce(\
+    num_nonnulls(k.owner, k.token, k.expires_us, k.standing) IN (1, 2, 3) \
+    OR k.standing NOT IN (0, 1, 2) OR k.token NOT BETWEEN 1 AND 9007199254740991, false) \
+    AND NOT coalesce(k.expires_us < {}, false))";
+
 /// Settings that the statements rely on. Whoever chose other defaults for a role
 /// or a database (a search path with functions of other meanings in it, another
 /// isolation level) has not meant us; whoever makes a server read-only has, since
@@ -83,6 +90,11 @@ pub(crate) fn filled(text: &str, names: &Names) -> String {
     for part in parts {
         let (name, rest) = part.split_once('}').unwrap_or((part, ""));
         match name {
+            // As in "{strange a.now}".
+            strange if strange.starts_with("strange ") => {
+                let at = strange.trim_start_matches("strange ");
+                whole.push_str(&STRANGE.replace("{}", at));
+            }
             "now" => whole.push_str(NOW),
             "channel" => whole.push_str(&names.channel()),
             "quote" => whole.push_str(&names.quote()),

@@ -3,6 +3,8 @@
 -- is locked, and the grant is made if the row is still of the version that was
 -- decided on: only then are the tombstones those of this version. A request
 -- without an answer found its row locked or changed; it is to be asked again.
+-- What is in the row counts as a grant that may be live unless it is all there, or
+-- its time is over: a row that somebody wrote into is granted to nobody before.
 WITH asked AS MATERIALIZED (
     SELECT a.*, {now} AS now
     FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[])
@@ -10,8 +12,9 @@ WITH asked AS MATERIALIZED (
 ), seen AS MATERIALIZED (
     SELECT a.*, k.version AS seen_version, k.mark AS seen_mark, k.owner AS last_owner,
         k.token AS last_token, k.label AS last_label, k.standing AS last_standing,
-        k.session AS last_session, a.now - k.granted_us AS age, k.expires_us - a.now AS remaining,
+        k.session AS last_session, k.granted_us, k.expires_us,
         coalesce(k.standing <> 1 AND k.expires_us >= a.now, false) AS blocked,
+        {strange a.now} AS strange,
         (SELECT t.reason FROM {tombstones} AS t
             WHERE t.key = a.key AND t.owner = a.owner AND t.until_us > a.now) AS buried,
         CASE WHEN a.exactly > 0 THEN a.exactly ELSE greatest(
@@ -23,6 +26,7 @@ WITH asked AS MATERIALIZED (
 ), decided AS MATERIALIZED (
     SELECT s.*, CASE
         WHEN buried IS NOT NULL THEN 3 + buried
+        WHEN strange THEN 8
         WHEN blocked AND last_owner <> owner THEN 0
         WHEN blocked AND last_standing = 2 THEN 4
         WHEN blocked AND exactly > 0 AND exactly < seen_mark THEN 2
@@ -60,6 +64,7 @@ WITH asked AS MATERIALIZED (
         -- Looked at again now that nobody can change it: the lock may have come
         -- late.
         AND (t.code = 7) = coalesce(k.standing <> 1 AND k.expires_us >= t.at, false)
+        AND NOT {strange t.at}
     RETURNING t.n, k.token, t.last_token, t.last_label, t.code = 1 AND t.last_standing <> 1 AS over
 ), inserted AS (
     INSERT INTO {keys} AS k
@@ -74,12 +79,12 @@ WITH asked AS MATERIALIZED (
     RETURNING k.key, k.token
 )
 SELECT d.n, NULL::text AS key, d.code, d.last_token AS token, d.last_label AS label,
-    d.seen_mark AS mark, d.age, d.remaining, NULL::bigint AS over,
+    d.seen_mark AS mark, d.now, d.granted_us, d.expires_us, NULL::bigint AS over,
     d.last_session AS session
 FROM decided AS d WHERE d.code NOT IN (1, 7)
 UNION ALL
-SELECT u.n, NULL, 1, u.token, CASE WHEN u.over THEN u.last_label END, NULL, NULL, NULL,
+SELECT u.n, NULL, 1, u.token, CASE WHEN u.over THEN u.last_label END, NULL, NULL, NULL, NULL,
     CASE WHEN u.over THEN u.last_token END, NULL
 FROM updated AS u
 UNION ALL
-SELECT NULL, i.key, 1, i.token, NULL, NULL, NULL, NULL, NULL, NULL FROM inserted AS i
+SELECT NULL, i.key, 1, i.token, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM inserted AS i

@@ -1,6 +1,7 @@
-SELECT k.key, k.mark, k.token, k.label, k.standing,
-    {now} - k.granted_us AS age, k.expires_us - {now} AS remaining
-FROM {keys} AS k
+-- Times as they are: what somebody else wrote may be too much for a subtraction.
+SELECT k.key, k.mark, k.token, k.label, k.standing, c.now, k.granted_us, k.expires_us,
+    {strange c.now} AS strange
+FROM {keys} AS k CROSS JOIN (SELECT {now} AS now OFFSET 0) AS c
 WHERE k.key >= $1::text AND ($2::boolean OR k.key > $1::text) AND k.mark > 0
 ORDER BY k.key
 LIMIT $3::bigint

@@ -5,7 +5,7 @@ WITH asked AS MATERIALIZED (
     FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[])
         WITH ORDINALITY AS a (key, owner, token, ttl, n)
 ), seen AS MATERIALIZED (
-    SELECT a.*, k.token AS last_token, k.standing,
+    SELECT a.*, k.token AS last_token, coalesce(k.standing, -1) AS standing,
         coalesce(k.owner = a.owner AND k.token = a.token, false) AS exact,
         coalesce(k.expires_us >= a.now, false) AS in_time
     FROM asked AS a LEFT JOIN {keys} AS k ON k.key = a.key
@@ -29,7 +29,7 @@ WITH asked AS MATERIALIZED (
     RETURNING t.n
 )
 SELECT s.n, CASE
-    WHEN s.exact THEN CASE s.standing WHEN 0 THEN 2 WHEN 1 THEN 4 ELSE 5 END
+    WHEN s.exact THEN CASE s.standing WHEN 0 THEN 2 WHEN 1 THEN 4 WHEN 2 THEN 5 ELSE 8 END
     ELSE coalesce(
         (SELECT 4 + t.reason FROM {tombstones} AS t
             WHERE t.key = s.key AND t.owner = s.owner AND t.until_us > s.now),

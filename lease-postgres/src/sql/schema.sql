@@ -34,7 +34,8 @@ CREATE TABLE IF NOT EXISTS {keys} (
     session bigint,
     grace_us bigint
 -- No checks: Postgres would read and plan them anew for each statement, for longer
--- than the statement takes. What is not the store's is refused when it is read.
+-- than the statement takes. What is not the store's is refused when it is read, and
+-- never granted over while it may be a live grant.
 -- No index on anything that a renewal changes, and room for the next version of
 -- a row on its own page: a renewal touches no index.
 ) WITH (fillfactor = 60);

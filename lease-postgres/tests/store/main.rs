@@ -4,6 +4,7 @@
 mod admitting;
 mod locks;
 mod lost_answers;
+mod malformed;
 mod opening;
 mod pooler;
 mod reference;
