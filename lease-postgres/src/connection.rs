@@ -9,7 +9,8 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, SqlStr, raw_sql};
 use tokio::time::{Instant, timeout};
 
-use crate::errors::{self, Phase};
+use crate::errors;
+use crate::place::Place;
 use crate::pooler::Way;
 use crate::sql;
 
@@ -18,6 +19,9 @@ use crate::sql;
 const SILENCE: Duration = Duration::from_millis(100);
 /// And this many of the connection's own round trips.
 const SILENT_ROUND_TRIPS: u32 = 4;
+
+/// What is being done while there is none yet.
+pub(crate) const CONNECTING: &str = "cannot connect to Postgres";
 
 /// How connections are opened.
 #[derive(Clone)]
@@ -56,17 +60,21 @@ impl Origin {
                 begin,
                 round_trip,
             }),
-            Ok(Err(error)) => Err(errors::classify(
-                Phase::Unsent,
-                "cannot connect to Postgres",
-                error,
-            )),
-            Err(_) => Err(StoreError::unavailable(format!(
-                "cannot connect to Postgres: no answer within {:?}; check that the server runs and \
-                 can be reached from here",
-                self.connect_timeout
-            ))),
+            Ok(Err(error)) => Err(self.unreached(CONNECTING, error)),
+            Err(_) => Err(self.silent(CONNECTING)),
         }
+    }
+
+    /// Why a connection could not be opened or set up.
+    pub(crate) fn unreached(&self, doing: &str, error: sqlx::Error) -> StoreError {
+        let error = Place::of(&self.connect).unreached(doing, error);
+        self.way.failed(&error);
+        error
+    }
+
+    /// As the server, or what stands before it, did not say.
+    pub(crate) fn silent(&self, doing: &str) -> StoreError {
+        Place::of(&self.connect).silent(doing, self.connect_timeout, self.way.last_failure())
     }
 
     /// What a session begins with, in one message.

@@ -22,8 +22,7 @@ use lease_core::{Diagnosis, Finding, Severity, StoreError, Ttl};
 use sqlx::postgres::PgConnection;
 use tokio::time::timeout;
 
-use crate::connection::Origin;
-use crate::errors::{self, Phase};
+use crate::connection::{CONNECTING, Origin};
 use crate::names::Names;
 use ask::{Asker, Refusal};
 
@@ -69,6 +68,8 @@ pub(crate) async fn diagnose(origin: &Origin, facts: &Facts) -> Result<Diagnosis
     let vacuum = vacuum::Vacuum::ask(&mut asker).await?;
     let room = connections::Room::ask(&mut asker).await?;
     let way = connections::Way::ask(&mut asker).await?;
+    // Last: where there are none, the pooler ends the session.
+    let transactions = !shared || asker.has_transactions().await?;
 
     let commit = commit.and_then(|line| line.text("it"));
     let mut findings = server::judge(&settings, &look, &set_up);
@@ -84,7 +85,7 @@ pub(crate) async fn diagnose(origin: &Origin, facts: &Facts) -> Result<Diagnosis
     findings.extend(rights::judge(&tables, &look, facts));
     findings.extend(sessions::judge(&settings, facts));
     findings.extend(vacuum::judge(&vacuum, &tables, &settings));
-    findings.push(connections::pooler(shared));
+    findings.push(connections::pooler(shared, transactions));
     findings.extend(connections::judge(&room, &way, facts));
     findings.push(time::clock(&clock));
     findings.push(latency.judge(facts));
@@ -93,15 +94,10 @@ pub(crate) async fn diagnose(origin: &Origin, facts: &Facts) -> Result<Diagnosis
 
 /// True if the session is shared with others.
 async fn connect(origin: &Origin) -> Result<(PgConnection, bool), StoreError> {
-    let doing = "cannot connect to Postgres";
     match timeout(origin.connect_timeout, origin.way.connect(&origin.connect)).await {
         Ok(Ok(found)) => Ok(found),
-        Ok(Err(error)) => Err(errors::classify(Phase::Unsent, doing, error)),
-        Err(_) => Err(StoreError::unavailable(format!(
-            "{doing}: no answer within {:?}; check that the server runs and can be reached from \
-             here",
-            origin.connect_timeout
-        ))),
+        Ok(Err(error)) => Err(origin.unreached(CONNECTING, error)),
+        Err(_) => Err(origin.silent(CONNECTING)),
     }
 }
 

@@ -1,5 +1,7 @@
 //! What Postgres's failures mean for a lease.
 
+mod bouncer;
+
 use std::io;
 
 use lease_core::{StoreError, StoreErrorKind};
@@ -18,6 +20,16 @@ pub(crate) enum Phase {
 /// Puts a failure into the contract's words.
 pub(crate) fn classify(phase: Phase, doing: &str, error: Error) -> StoreError {
     let (kind, advice) = match server(&error) {
+        Some(said) if is_by_statement(said) => (
+            StoreErrorKind::Refusing,
+            "the pooler has pool_mode = statement, where there are no transactions; set pool_mode \
+             = transaction or session for this database",
+        ),
+        Some(said) if is_stale(said) => (
+            StoreErrorKind::Unavailable,
+            "the session was not as the store had left it (somebody altered a table of the store's, \
+             or a pooler gives the session to others, too); nothing took effect, try again",
+        ),
         // It may have come before the request or after its commit.
         Some(said) if phase == Phase::Sent && ends_session(said) => (
             StoreErrorKind::UnknownOutcome,
@@ -28,7 +40,8 @@ pub(crate) fn classify(phase: Phase, doing: &str, error: Error) -> StoreError {
             "leave these options out of the URL, or name what the pooler refuses in PgBouncer's \
              ignore_startup_parameters; it has no effect then",
         ),
-        Some(said) => by_code(said.code()),
+        Some(said) if code(said) == "53300" => (StoreErrorKind::Unavailable, no_room(said)),
+        Some(said) => by_code(code(said)),
         None => by_driver(phase, &error),
     };
     let words = match server(&error) {
@@ -55,11 +68,62 @@ fn ends_session(said: &PgDatabaseError) -> bool {
         || said.code().starts_with("08")
 }
 
+/// PgBouncer's words in the server's codes.
+fn code(said: &PgDatabaseError) -> &str {
+    match said.code() {
+        "08P01" => bouncer::code_for(said.message()).unwrap_or("08P01"),
+        // The server has it for other things, too.
+        "0A000" if is_standbys(said) => "25006",
+        other => other,
+    }
+}
+
+fn is_by_statement(said: &PgDatabaseError) -> bool {
+    said.code() == "08P01" && bouncer::is_by_statement(said.message())
+}
+
+/// Whether there is a pooler that gives each statement another session.
+pub(crate) fn by_statement(error: &Error) -> bool {
+    server(error).is_some_and(is_by_statement)
+}
+
+/// A prepared statement is not there, is somebody else's, or is not what it was. The
+/// server said so before it did anything.
+fn is_stale(said: &PgDatabaseError) -> bool {
+    match said.code() {
+        "26000" | "42P05" => true,
+        // "cached plan must not change result type", in any language.
+        "0A000" => said.routine() == Some("RevalidateCachedQuery"),
+        _ => false,
+    }
+}
+
+/// Whether a prepared statement was not as the store had left it: nothing took effect,
+/// and the connection is of no more use.
+pub(crate) fn stale(error: &Error) -> bool {
+    server(error).is_some_and(is_stale)
+}
+
+/// Whether a standby was asked for a transaction that writes, or a serializable one.
+fn is_standbys(said: &PgDatabaseError) -> bool {
+    let standbys = [
+        "check_transaction_read_only",
+        "check_XactReadOnly",
+        "GetSerializableTransactionSnapshot",
+    ];
+    said.code() == "0A000" && said.routine().is_some_and(|one| standbys.contains(&one))
+}
+
 /// Whether the connection is of no more use, and whatever was under way on it
 /// may have taken effect. An error that is not is the end of one statement,
 /// which was rolled back.
 pub(crate) fn spoils(error: &Error) -> bool {
     server(error).is_none_or(ends_session)
+}
+
+/// Whether nobody is let in by this user and this password.
+pub(crate) fn refuses_login(error: &Error) -> bool {
+    server(error).is_some_and(|said| matches!(code(said), "28P01" | "28000"))
 }
 
 /// Whether the statement was rolled back because of others' statements, and is
@@ -73,8 +137,7 @@ pub(crate) fn raced(error: &Error) -> bool {
 
 /// Whether the server takes no changes: it is, or has become, a standby.
 pub(crate) fn read_only(error: &Error) -> bool {
-    // The latter where a standby is asked for a transaction that writes.
-    server(error).is_some_and(|said| matches!(said.code(), "25006" | "0A000"))
+    server(error).is_some_and(|said| code(said) == "25006")
 }
 
 /// Whether a pooler refuses what a connection starts with.
@@ -89,6 +152,21 @@ pub(crate) fn refused_at_start(error: &Error) -> bool {
 /// without them.
 pub(crate) fn tables_gone(error: &Error) -> bool {
     server(error).is_some_and(|said| matches!(said.code(), "42P01" | "3F000"))
+}
+
+/// Whose limit of connections is reached.
+fn no_room(said: &PgDatabaseError) -> &'static str {
+    // In any language; a pooler passes on the words alone.
+    let by = |routine, words| said.routine() == Some(routine) || said.message().contains(words);
+    if by("InitializeSessionUserId", "for role") {
+        "the role's CONNECTION LIMIT is reached; raise it (ALTER ROLE … CONNECTION LIMIT), close \
+         some, or give the store fewer by ?connections= in the URL"
+    } else if by("CheckMyDatabase", "for database") {
+        "the database's CONNECTION LIMIT is reached; raise it (ALTER DATABASE … CONNECTION LIMIT), \
+         close some, or give the store fewer by ?connections= in the URL"
+    } else {
+        by_code("53300").1
+    }
 }
 
 /// An error after which nothing has taken effect.
@@ -113,7 +191,7 @@ fn by_code(code: &str) -> (StoreErrorKind, &'static str) {
             Unavailable,
             "the queue of notifications is full; look for a listener in a long transaction",
         ),
-        "25006" | "0A000" => (
+        "25006" => (
             Refusing,
             "this server is a standby or read-only; name the primary in the URL",
         ),

@@ -26,7 +26,8 @@ pub(crate) enum Failure {
     NoTables(StoreError),
     /// Others' statements were in the way: nothing took effect, ask again.
     Raced(StoreError),
-    /// The connection went before anything could take effect.
+    /// The connection went before anything could take effect, or is not to be used
+    /// again: nothing did.
     Unsent(StoreError),
     /// Anything may have taken effect, as the error says.
     Gone(StoreError),
@@ -149,8 +150,8 @@ impl Exchange {
     /// Who was granted a key whose row cannot be had, if that grant has ended by
     /// nothing but its time: a transaction keeps it, most likely its holder's.
     pub(crate) async fn kept(&self, key: &Key) -> Result<Option<Holder>, StoreError> {
-        let look = query(self.statements.inspect.clone()).bind(vec![key.to_string()]);
-        match self.rows(look).await?.first() {
+        let look = || query(self.statements.inspect.clone()).bind(vec![key.to_string()]);
+        match self.look(look).await?.first() {
             Some(row) => reply::kept(row),
             None => Ok(None),
         }
@@ -161,6 +162,13 @@ impl Exchange {
         self.rows(query(self.statements.purge.clone()))
             .await
             .map(drop)
+    }
+
+    fn forget_idle(&self) {
+        self.held.forget_idle();
+        if let Some(instead) = &self.instead {
+            instead.forget_idle();
+        }
     }
 
     /// A connection of its own; of others, if one of those is idle while its own are
@@ -176,6 +184,18 @@ impl Exchange {
                 Err(_) => instead.take().await,
             },
             other = instead.idle() => Ok(other),
+        }
+    }
+
+    /// The whole answer to a statement that changes nothing, asked once more where that
+    /// is of use.
+    pub(crate) async fn look<'q, F>(&self, ask: F) -> Result<Vec<PgRow>, StoreError>
+    where
+        F: Fn() -> Query<'q, Postgres, PgArguments>,
+    {
+        match self.rows(ask()).await {
+            Err(Failure::Unsent(_) | Failure::NoTables(_)) => Ok(self.rows(ask()).await?),
+            answer => Ok(answer?),
         }
     }
 
@@ -207,13 +227,21 @@ impl Exchange {
                 taken.answered();
                 Ok(rows)
             }
+            Ok(Err(error)) if errors::stale(&error) => {
+                taken.failed();
+                // So are the others' statements; and what was found of the way may be wrong.
+                held.forget_way();
+                self.forget_idle();
+                Err(Failure::Unsent(errors::classify(
+                    Phase::Unsent,
+                    DOING,
+                    error,
+                )))
+            }
             Ok(Err(error)) if errors::spoils(&error) => {
                 taken.failed();
                 // Most likely the others lead to nowhere, too.
-                self.held.forget_idle();
-                if let Some(instead) = &self.instead {
-                    instead.forget_idle();
-                }
+                self.forget_idle();
                 let error = errors::classify(phase, DOING, error);
                 Err(match phase {
                     Phase::Unsent => Failure::Unsent(error),

@@ -134,8 +134,24 @@ impl Held {
         }
     }
 
+    /// Opens a connection that is ready for requests. Once more, where its session turns
+    /// out not to be what it was found to be.
+    async fn open(&self) -> Result<Up, StoreError> {
+        let mut up = self.origin.open().await?;
+        match self.make_ready(&mut up).await {
+            Ok(()) => Ok(up),
+            Err(Unready::Failed(error)) => Err(error),
+            Err(Unready::Stale(_)) => {
+                self.forget_way();
+                let mut up = self.origin.open().await?;
+                self.make_ready(&mut up).await?;
+                Ok(up)
+            }
+        }
+    }
+
     /// Sees to the tables, and prepares statements that need them.
-    async fn make_ready(&self, up: &mut Up) -> Result<(), StoreError> {
+    async fn make_ready(&self, up: &mut Up) -> Result<(), Unready> {
         for last in [false, true] {
             self.see_to_tables(up).await?;
             match up
@@ -147,7 +163,14 @@ impl Held {
                 Err(error) if !last && error.as_ref().is_some_and(errors::tables_gone) => {
                     self.ready.store(false, Ordering::Relaxed);
                 }
-                Err(error) => return Err(unprepared(error)),
+                Err(error) => {
+                    let stale = error.as_ref().is_some_and(errors::stale);
+                    let why = match stale {
+                        true => Unready::Stale,
+                        false => Unready::Failed,
+                    };
+                    return Err(why(unprepared(error)));
+                }
             }
         }
         Ok(())
@@ -182,6 +205,11 @@ impl Held {
         };
         drop(gone);
         self.changed.notify_waiters();
+    }
+
+    /// A session was not what it was found to be.
+    pub(crate) fn forget_way(&self) {
+        self.origin.way.forget();
     }
 
     /// The runtime has ended.
@@ -228,12 +256,7 @@ async fn open(
         tokio::time::sleep_until(not_before).await;
     }
     let held = Arc::clone(&slot.held);
-    let opened = async {
-        let mut up = held.origin.open().await?;
-        held.make_ready(&mut up).await?;
-        Ok(up)
-    };
-    let outcome = match opened.await {
+    let outcome = match held.open().await {
         Ok(up) => {
             let mut state = held.state();
             state.failures = 0;
@@ -252,6 +275,27 @@ async fn open(
     };
     // What nobody waits for any more goes to the idle ones when it is dropped.
     let _ = tell.send(outcome);
+}
+
+/// Why a new connection is not ready.
+enum Unready {
+    /// Its session has others' statements, or loses its own.
+    Stale(StoreError),
+    Failed(StoreError),
+}
+
+impl From<StoreError> for Unready {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Unready> for StoreError {
+    fn from(unready: Unready) -> Self {
+        match unready {
+            Unready::Stale(error) | Unready::Failed(error) => error,
+        }
+    }
 }
 
 fn unprepared(error: Option<sqlx::Error>) -> StoreError {

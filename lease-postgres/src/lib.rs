@@ -47,6 +47,7 @@
 //! | the server takes no more connections, or answers no new one | kept; `Unavailable` where a new one is needed; renewals go over any that is open | keep rising |
 //! | somebody's transaction keeps a key's row locked, as [`InTransaction::hold`] does | kept; what would change that key is `Unavailable` after the response timeout. Where an expired grant is kept so, acquiring finds it `Held`. Other keys notice nothing | keep rising |
 //! | serialization failures, deadlocks | none is seen: the statement is asked again | keep rising |
+//! | what the store had prepared is gone or changed: somebody altered a table or sent `DISCARD`, or a pooler began to share sessions | none is seen: the statement is asked again over a new connection | keep rising |
 //! | somebody wrote into the tables by hand | kept: where part of a grant is missing or cannot be understood, and its time is not known to be over, its key is `Refusing` and granted to nobody until it is repaired. A list leaves such a key out, with a warning in the log. An expired grant is in nobody's way, whatever it holds | keep rising, unless the mark was lowered |
 //! | the server is a standby or read-only, its disk is full | kept; every change is `Refusing` and did nothing, renewals too, so that leases end at their deadlines | keep rising |
 //!
@@ -69,7 +70,8 @@
 //! PgBouncer needs no setting for it. It logs a warning, `unsupported startup parameter:
 //! options`, for each new connection: the trial. It refuses `options` in the URL, unless
 //! its `ignore_startup_parameters` names them; then they have no effect. `pool_mode =
-//! statement` does not work. A pooler that passes a client's start on to the server
+//! statement` is `Refusing`: there are no transactions there. A user or database that
+//! PgBouncer does not know is, too. A pooler that passes a client's start on to the server
 //! and then shares that session with others is not found out.
 //!
 //! # Failover
@@ -178,6 +180,7 @@ mod lane;
 mod list;
 mod names;
 mod options;
+mod place;
 mod pooler;
 mod renewals;
 mod reply;

@@ -67,11 +67,13 @@ impl<F: Fn() -> Result<Arc<Lane>, StoreError>> Pages<F> {
     async fn page(&mut self) -> Result<(), StoreError> {
         let lane = (self.lane)()?;
         let exchange = lane.exchange();
-        let page = query(exchange.statements().page.clone())
-            .bind(&self.from)
-            .bind(!self.begun)
-            .bind(PAGE);
-        let rows = exchange.rows(page).await.map_err(StoreError::from)?;
+        let page = || {
+            query(exchange.statements().page.clone())
+                .bind(self.from.clone())
+                .bind(!self.begun)
+                .bind(PAGE)
+        };
+        let rows = exchange.look(page).await?;
         self.begun = true;
         self.ended = i64::try_from(rows.len()).unwrap_or(PAGE) < PAGE;
         for row in &rows {

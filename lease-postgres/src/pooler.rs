@@ -17,6 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt as _};
+use lease_core::StoreError;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _, raw_sql};
 use tokio::time::{Instant, timeout};
@@ -45,6 +46,9 @@ pub(crate) struct Way {
     shared: Mutex<Option<bool>>,
     /// When a pooler was last shown to keep sessions.
     kept: Mutex<Option<Instant>>,
+    /// Why the last connection could not be opened, if it could not: a pooler that was
+    /// told so by its server is silent for a while afterwards.
+    failed: Mutex<Option<String>>,
 }
 
 impl Way {
@@ -54,7 +58,28 @@ impl Way {
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What was found does not hold: the next connection finds it out anew. A way that
+    /// was found to be shared is left so.
+    pub(crate) fn forget(&self) {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        *shared = shared.filter(|shared| *shared);
+    }
+
+    /// Remembers why a connection could not be opened.
+    pub(crate) fn failed(&self, why: &StoreError) {
+        let words = why.message().to_owned();
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
+    }
+
+    /// Why none could be opened, if the last one could not.
+    pub(crate) fn last_failure(&self) -> Option<String> {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.clone()
+    }
+
     fn found(&self, shared: bool) {
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = None;
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(shared);
     }
 

@@ -124,6 +124,15 @@ async fn a_pooler_that_shares_sessions_is_told_and_commits_are_seen_through_it()
         let found = look(options().asynchronous_commit(true)).await;
         is(&found, "synchronous_commit", Severity::Warning, "off");
     }
+    let by_statement = PgBouncer::before(&server).pool_mode(PoolMode::Statement);
+    let bouncer = by_statement.start().unwrap();
+    let found = look(options(bouncer.url())).await;
+    is(
+        &found,
+        "pooler",
+        Severity::Critical,
+        "pool_mode = statement",
+    );
 }
 
 #[tokio::test]

@@ -165,6 +165,30 @@ async fn a_store_that_was_never_there_is_an_error_after_the_callers_patience() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_silence_at_the_end_of_a_wait_hides_no_reason_that_was_given_before() {
+    for refuses in [true, false] {
+        let world = World::new();
+        let reason = match refuses {
+            true => StoreErrorKind::Unavailable,
+            false => StoreErrorKind::UnknownOutcome,
+        };
+        world.store.next(Op::Acquire, [Step::Fail(reason)]);
+        world.store.always(Op::Acquire, Step::LoseRequest);
+        let first = world.leases().lease("other").wait(ms(1)).acquire().await;
+        let Err(Error::Store(first)) = first else {
+            panic!("{first:?}");
+        };
+        world.store.next(Op::Acquire, [Step::Fail(reason)]);
+        let acquire = world.leases().lease("k").first_answer_within(secs(5));
+        let last = acquire.acquire().await;
+        assert!(
+            matches!(&last, Err(Error::Store(e)) if e.message() == first.message()),
+            "{last:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wait_that_met_nothing_but_failures_says_so() {
     for kind in [StoreErrorKind::Unavailable, StoreErrorKind::UnknownOutcome] {
         let world = World::new();

@@ -90,11 +90,7 @@ impl<'c> Asker<'c> {
                     None => Refusal::Odd,
                 }))
             }
-            Err(_) => Err(StoreError::unavailable(format!(
-                "the server was silent for {:?} when the doctor asked; see whether it runs, and \
-                 raise response_timeout if it is only slow",
-                self.limit
-            ))),
+            Err(_) => Err(silent(self.limit)),
         }
     }
 
@@ -114,6 +110,32 @@ impl<'c> Asker<'c> {
     pub(super) async fn run(&mut self, sql: impl Into<String>) -> Result<Answer<()>, StoreError> {
         Ok(self.all(sql).await?.map(drop))
     }
+}
+
+impl Asker<'_> {
+    /// Whether a transaction can be begun: a pooler that gives each statement another
+    /// session ends the client's.
+    ///
+    /// # Errors
+    /// As of [`all`](Self::all).
+    pub(super) async fn has_transactions(&mut self) -> Result<bool, StoreError> {
+        let begun = raw_sql("BEGIN").execute(&mut *self.db);
+        match timeout(self.limit, begun).await {
+            Ok(Err(error)) if errors::by_statement(&error) => return Ok(false),
+            Ok(Err(error)) if errors::spoils(&error) => return Err(silence(error)),
+            Ok(_) => {}
+            Err(_) => return Err(silent(self.limit)),
+        }
+        self.run("ROLLBACK").await?.ok();
+        Ok(true)
+    }
+}
+
+fn silent(limit: Duration) -> StoreError {
+    StoreError::unavailable(format!(
+        "the server was silent for {limit:?} when the doctor asked; see whether it runs, and raise \
+         response_timeout if it is only slow"
+    ))
 }
 
 fn silence(error: sqlx::Error) -> StoreError {

@@ -3,7 +3,7 @@
 use lease_core::{Finding, StoreError};
 
 use super::ask::{Answer, Asker};
-use super::{Facts, healthy, note, unknown, warning};
+use super::{Facts, critical, healthy, note, unknown, warning};
 
 #[derive(Debug)]
 pub(super) struct Room {
@@ -76,8 +76,17 @@ impl Way {
     }
 }
 
-/// Whether the way leads by a pooler that shares sessions.
-pub(super) fn pooler(shared: bool) -> Finding {
+/// Whether the way leads by a pooler that shares sessions, and how.
+pub(super) fn pooler(shared: bool, transactions: bool) -> Finding {
+    if !transactions {
+        return critical(
+            "pooler: it shares sessions by statement (pool_mode = statement)",
+            "there are no transactions there, and the store refuses to work without any",
+        )
+        .advice(
+            "set pool_mode = transaction or session for this database, or name the server itself",
+        );
+    }
     let why = "behind one, each request is a transaction of four round trips, and those who wait ask \
                twice a second instead of listening";
     match shared {

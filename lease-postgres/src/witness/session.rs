@@ -9,7 +9,6 @@ use sqlx::{AssertSqlSafe, Error, Row as _, raw_sql};
 use tokio::time::timeout;
 
 use crate::connection::Origin;
-use crate::errors::{self, Phase};
 
 const DOING: &str = "opening the session of crash detection";
 
@@ -40,7 +39,7 @@ impl Connected {
         grace: Duration,
         id: i64,
     ) -> Result<Self, StoreError> {
-        let failed = |error| errors::classify(Phase::Unsent, DOING, error);
+        let failed = |error| origin.unreached(DOING, error);
         let opening = async {
             let (db, shared) = origin.way.connect(&origin.connect).await.map_err(failed)?;
             if shared {
@@ -57,13 +56,7 @@ impl Connected {
         };
         timeout(origin.connect_timeout, opening)
             .await
-            .unwrap_or_else(|_| {
-                Err(StoreError::unavailable(format!(
-                    "{DOING}: no answer within {:?}; check that the server runs and can be reached \
-                     from here",
-                    origin.connect_timeout
-                )))
-            })
+            .unwrap_or_else(|_| Err(origin.silent(DOING)))
     }
 
     /// Takes the lock, and leaves a mark in the same session: whoever sees the mark

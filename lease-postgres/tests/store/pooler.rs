@@ -176,3 +176,116 @@ async fn a_pooler_that_restarts_costs_no_request() {
     store.release(&key("k"), me, token).await.unwrap();
     grant(&store, "k", LONG).await.unwrap();
 }
+
+/// Before a server with a role of its own.
+fn server_with_a_role() -> PostgresServer {
+    let builder = PostgresServer::builder().fsync(false);
+    builder.role("app", "secret", "").start().unwrap()
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_through_a_pooler_is_told_what_to_change() {
+    let server = server_with_a_role();
+    // As it comes, a pooler waits longer than a client does before it tries again.
+    let retry = ("server_login_retry", "15");
+    let bouncer = PgBouncer::before(&server).start().unwrap();
+    let url = || bouncer.url().user("app", "secret");
+    for (url, advice) in [
+        (url().user("app", "wr0ng"), "a user and a password"),
+        (url().user("nobody", "wr0ng"), "a user and a password"),
+        (url().database("nowhere"), "create the database"),
+    ] {
+        let options = || PostgresOptions::from_url(&url.to_string()).unwrap();
+        let opened = options().open().await.unwrap_err();
+        let ttl = lease_core::Ttl::new(LONG).unwrap();
+        let looked = options().open_lazily().unwrap().diagnose(ttl).await;
+        for error in [opened, looked.unwrap_err()] {
+            assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
+            let words = error.to_string();
+            assert!(words.contains(advice), "{words}");
+            assert!(words.contains(&bouncer.address().to_string()), "{words}");
+            assert!(!words.contains("wr0ng"), "{words}");
+        }
+    }
+    for (alter, kind, advice) in [
+        ("PASSWORD 'other'", StoreErrorKind::Refusing, "a password"),
+        (
+            "PASSWORD 'secret' NOLOGIN",
+            StoreErrorKind::Refusing,
+            "a user",
+        ),
+        (
+            "LOGIN CONNECTION LIMIT 0",
+            StoreErrorKind::Unavailable,
+            "CONNECTION LIMIT",
+        ),
+    ] {
+        server.sql(&format!("ALTER ROLE app {alter}")).unwrap();
+        let (name, value) = retry;
+        let bouncer = PgBouncer::before(&server)
+            .config(name, value)
+            .start()
+            .unwrap();
+        let url = bouncer.url().user("app", "secret").to_string();
+        let options = PostgresOptions::from_url(&url).unwrap();
+        let limit = Duration::from_millis(500);
+        let store = options.connect_timeout(limit).open_lazily().unwrap();
+        let error = store.inspect(&key("k")).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{alter}: {error}");
+        assert!(error.to_string().contains(advice), "{alter}: {error}");
+        // From now on the pooler says nothing for a while; what it said is not forgotten.
+        let error = store.inspect(&key("k")).await.unwrap_err().to_string();
+        assert!(error.contains("no answer within"), "{alter}: {error}");
+        assert!(error.contains(advice), "{alter}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_pooler_by_statement_is_refused_by_its_name() {
+    let bouncer = PgBouncer::before(server())
+        .pool_mode(PoolMode::Statement)
+        .start()
+        .unwrap();
+    let store = options(&bouncer, "by statement").open_lazily().unwrap();
+    let asked = store.acquire(&ask("k", owner(), LONG)).await.unwrap_err();
+    let opened = options(&bouncer, "by statement").open().await.unwrap_err();
+    for error in [asked, opened] {
+        assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
+        let words = error.to_string();
+        assert!(
+            words.contains("pool_mode = transaction or session"),
+            "{words}"
+        );
+    }
+}
+
+/// What the store has prepared is gone or is not what it was: asked again, nothing was
+/// lost and nobody is told.
+async fn goes_on(store: &PostgresStore, name: &str) {
+    let (me, token) = grant(store, name, LONG).await.unwrap();
+    let renewed = store.renew(&renewal(name, me, token)).await.unwrap();
+    assert_eq!(renewed, RenewOutcome::Renewed);
+    store.inspect(&key(name)).await.unwrap();
+    let listed = store.list(name).count().await;
+    assert_eq!(listed, 1);
+    store.release(&key(name), me, token).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pooler_that_begins_to_share_sessions_costs_no_request() {
+    let bouncer = PgBouncer::before(server())
+        .pool_mode(PoolMode::Session)
+        .pool_size(4)
+        .start()
+        .unwrap();
+    let store = options(&bouncer, "turns").open().await.unwrap();
+    goes_on(&store, "before").await;
+    assert!(!polls(&store));
+    bouncer.command("SET pool_mode = 'transaction'").unwrap();
+    // It takes hold of what the pooler's sessions had been told by their clients.
+    bouncer.command("RECONNECT").unwrap();
+    for n in 0..5 {
+        goes_on(&store, &format!("after {n}")).await;
+    }
+    assert!(polls(&store), "it was found out anew");
+}

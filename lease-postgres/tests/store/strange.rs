@@ -1,9 +1,10 @@
 //! What somebody else has done to the tables and the functions.
 
-use lease_core::{LeaseBackend, LostCause};
+use futures_util::StreamExt as _;
+use lease_core::{LeaseBackend, LostCause, ReleaseOutcome, RenewOutcome};
 use lease_postgres::must_begin_again;
 
-use crate::support::{LONG, connection, grant, key};
+use crate::support::{LONG, connection, grant, key, renewal};
 use crate::transactions::{LEVELS, cause, open, run, snapshot};
 
 #[tokio::test]
@@ -35,6 +36,40 @@ async fn no_grant_that_has_ended_is_held_after_the_table_was_rewritten() {
                 .unwrap();
             run(&mut db, "ROLLBACK").await;
             store.release(&key("k"), next, newer).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn statements_that_are_gone_or_changed_are_prepared_anew() {
+    let store = open("altered").await;
+    let mut admin = connection().await;
+    let (me, mine) = grant(&store, "k", LONG).await.unwrap();
+    for (n, alter) in [
+        // "cached plan must not change result type"
+        "ALTER TABLE altered.lease_keys ALTER COLUMN label TYPE varchar",
+        "ALTER TABLE altered.lease_keys ALTER COLUMN label TYPE text",
+        // In the store's own session, by the next change of a row.
+        "CREATE FUNCTION altered.forget() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN EXECUTE 'DEALLOCATE ALL'; RETURN NEW; END $$; \
+         CREATE TRIGGER forget AFTER UPDATE OR INSERT ON altered.lease_keys \
+         EXECUTE FUNCTION altered.forget()",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        run(&mut admin, alter).await;
+        for m in 0..3 {
+            let name = format!("k{n}{m}");
+            let (other, token) = grant(&store, &name, LONG).await.unwrap();
+            let renewed = store.renew(&renewal("k", me, mine)).await.unwrap();
+            assert_eq!(renewed, RenewOutcome::Renewed, "{alter}");
+            let many = store.renew_many(&[renewal("k", me, mine)]).await;
+            assert_eq!(*many[0].as_ref().unwrap(), RenewOutcome::Renewed, "{alter}");
+            assert!(store.inspect(&key("k")).await.unwrap().holder.is_some());
+            assert!(store.list("k").all(|one| async move { one.is_ok() }).await);
+            let released = store.release(&key(&name), other, token).await.unwrap();
+            assert_eq!(released, ReleaseOutcome::Released, "{alter}");
         }
     }
 }
