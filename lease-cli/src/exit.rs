@@ -6,6 +6,8 @@ use leases::{
     AdmitError, Error, InvalidInput, NodeFailures, RefusedReason, StoreError, StoreErrorKind,
 };
 
+use crate::output;
+
 /// What the program ends with. Scripts rely on these numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -85,7 +87,19 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::new(exit_of(&error), words(&error))
+        let kept = matches!(
+            &error,
+            Error::Contended { holder: Some(holder), .. } if holder.remaining.is_zero()
+        );
+        let words = match kept {
+            true => format!(
+                "{}; its holder's time is over: {}",
+                words(&error),
+                output::KEPT
+            ),
+            false => words(&error),
+        };
+        Self::new(exit_of(&error), words)
     }
 }
 

@@ -23,7 +23,7 @@ const JSON: usize = 64 * 1024;
 
 pub(crate) async fn inspect(target: Target, args: args::Inspect) -> Result<Exit, Failure> {
     let patience = Patience::new(FIRST_ANSWER);
-    let store = target.open(patience).await?;
+    let store = target.open_to_look(patience).await?;
     let state = patience.ask(|| store.backend().inspect(&args.key)).await?;
     if args.form.json {
         output::print_json(&KeyJson::from(&state))?;
@@ -65,7 +65,7 @@ fn mark_words(mark: Option<Token>) -> String {
 
 pub(crate) async fn list(target: Target, args: args::List) -> Result<Exit, Failure> {
     let patience = Patience::new(FIRST_ANSWER);
-    let store = target.open(patience).await?;
+    let store = target.open_to_look(patience).await?;
     let pages = store.backend().list(&args.prefix).ready_chunks(ROWS);
     let mut pages = std::pin::pin!(pages);
     let mut out = if args.form.json {

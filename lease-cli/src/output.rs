@@ -119,14 +119,21 @@ pub(crate) fn table_text(table: &Table) -> String {
 
 /// Who holds a key, in one line.
 pub(crate) fn holder_words(holder: &Holder) -> String {
+    let left = match holder.remaining.is_zero() {
+        true => format!("its time over; {KEPT}"),
+        false => format!("{} left", brief(holder.remaining)),
+    };
     format!(
-        "{} (token {}, for {}, {} left)",
+        "{} (token {}, for {}, {left})",
         label_words(holder),
         holder.token,
         brief(holder.age),
-        brief(holder.remaining),
     )
 }
+
+/// Of a holder who has no time left and is in the way all the same.
+pub(crate) const KEPT: &str = "if that stays so, an open transaction keeps the key: see \
+                               pg_stat_activity, or what the store has for that";
 
 /// The holder's label, or that it has none.
 pub(crate) fn label_words(holder: &Holder) -> String {

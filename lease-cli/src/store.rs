@@ -62,6 +62,17 @@ impl Target {
         }
     }
 
+    /// As [`open`](Self::open), for a command that only looks, and that makes no tables.
+    pub(crate) async fn open_to_look(&self, patience: Patience) -> Result<Store, Failure> {
+        match self {
+            Self::Url(url) => {
+                let opened = patience.ask(|| leases::open_to_look(url)).await;
+                opened.map_err(|error| self.failure(error))
+            }
+            Self::Default(_) => self.open(patience).await,
+        }
+    }
+
     /// Opens it; one that is out of reach is tried for as long as `patience`
     /// lasts.
     pub(crate) async fn open(&self, patience: Patience) -> Result<Store, Failure> {

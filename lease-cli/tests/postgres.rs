@@ -244,9 +244,62 @@ fn who_is_refused_is_told_why_with_status_78() {
     refused(server.url().database("nosuch"), "database");
     // Nobody made the tables, and it may not.
     let other = server.url().user("app", "p:w/");
-    refused(other.option("schema", "closed"), "rights");
-    let told = server.url().option("migrate", "false");
-    refused(told, "lease schema");
+    let closed = Place::with_store(other.option("schema", "closed"));
+    let refused = closed.done(&["acquire", "k", "--ttl", "1m", "-n"]).code(78);
+    refused.error_line("rights");
+    let told = Place::with_store(server.url().option("migrate", "false"));
+    let refused = told.done(&["acquire", "k", "--ttl", "1m", "-n"]).code(78);
+    refused.error_line("lease schema");
+}
+
+#[test]
+fn who_only_looks_makes_no_tables_and_is_told_that_there_are_none() {
+    let server = plain();
+    for (name, value, words) in [
+        ("schema", "typo", "no schema \"typo\""),
+        ("table_prefix", "typo_", "lacks typo_schema, typo_keys"),
+        ("migrate", "true", "?schema="),
+    ] {
+        let place = Place::with_store(server.url().option(name, value));
+        for look in [&["inspect", "k"][..], &["list"], &["list", "--json"]] {
+            place.done(look).code(78).error_line(words);
+        }
+    }
+    let made = "SELECT count(*) FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = relnamespace \
+                WHERE nspname = 'typo' OR nspname = 'public' AND relkind = 'r'";
+    assert_eq!(server.sql(made).unwrap().integer(), Some(0));
+    // Nobody but who changes something needs the functions.
+    let place = on(&server);
+    place.done(&["acquire", "k", "--ttl", "1m"]).ok();
+    server.sql("DROP FUNCTION lease_admit").unwrap();
+    place.done(&["inspect", "k"]).ok();
+    assert_eq!(place.done(&["list", "--json"]).ok().json()[0]["key"], "k");
+}
+
+#[test]
+fn a_key_that_a_transaction_keeps_after_its_holders_time_is_told_so() {
+    let server = plain();
+    let place = on(&server);
+    let acquire = ["acquire", "k", "--ttl", "100ms", "--label", "dead"];
+    place.done(&acquire).ok();
+    let open = "BEGIN; SELECT FROM lease_keys FOR UPDATE; SELECT pg_sleep(60)";
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.sql(open));
+        let looks = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        until("the lock", || {
+            server.sql(looks).unwrap().integer() == Some(1)
+        });
+        until("the end of its time", || place.holder("k").is_null());
+        for wait in [&["-n"][..], &["-w", "1s"]] {
+            let asked = [&["acquire", "k", "--ttl", "1m"][..], wait].concat();
+            let told = place.done(&asked).code(75);
+            for words in ["dead", "time", "pg_stat_activity"] {
+                assert!(told.err.contains(words), "{told:?}");
+            }
+        }
+        server.terminate_backends("wait_event = 'PgSleep'").unwrap();
+    });
+    place.done(&acquire).ok();
 }
 
 #[test]
@@ -408,8 +461,14 @@ fn the_environment_counts_as_with_every_client() {
     };
     with(&[]).ok();
     with(&[("PGPORT", "x")]).code(2).error_line("PGPORT");
+    for port in ["x", "", "0", "65536"] {
+        let refused = with(&[("PGPORT", port)]).code(2);
+        refused.error_line("1 to 65535");
+        assert!(!refused.err.contains("verify"), "{refused:?}");
+    }
     let mode = with(&[("PGSSLMODE", "verify_full")]).code(2);
     mode.error_line("verify-full");
+    assert!(!mode.err.contains("65535"), "{mode:?}");
     let wrong = with(&[("PGPASSWORD", "xhunter2")]).code(78);
     assert!(!format!("{wrong:?}").contains("hunter2"), "{wrong:?}");
     // A password in a file, as for psql.
@@ -421,4 +480,10 @@ fn the_environment_counts_as_with_every_client() {
     let mut command = place.lease(&["inspect", "k"]);
     command.env_remove("PGPASSWORD").env("PGPASSFILE", &file);
     support::done(&mut command).ok();
+    // One that others may read is not read, and that is said.
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let ended = support::done(&mut command).code(78);
+    ended.error_line("chmod 600");
+    assert!(ended.err.contains(file.to_str().unwrap()), "{ended:?}");
+    assert!(!format!("{ended:?}").contains("hunter2"), "{ended:?}");
 }

@@ -9,8 +9,8 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, SqlStr, raw_sql};
 use tokio::time::{Instant, timeout};
 
+use crate::address::Address;
 use crate::errors;
-use crate::place::Place;
 use crate::pooler::Way;
 use crate::sql;
 
@@ -67,14 +67,14 @@ impl Origin {
 
     /// Why a connection could not be opened or set up.
     pub(crate) fn unreached(&self, doing: &str, error: sqlx::Error) -> StoreError {
-        let error = Place::of(&self.connect).unreached(doing, error);
+        let error = Address::of(&self.connect).unreached(doing, error);
         self.way.failed(&error);
         error
     }
 
     /// As the server, or what stands before it, did not say.
     pub(crate) fn silent(&self, doing: &str) -> StoreError {
-        Place::of(&self.connect).silent(doing, self.connect_timeout, self.way.last_failure())
+        Address::of(&self.connect).silent(doing, self.connect_timeout, self.way.last_failure())
     }
 
     /// What a session begins with, in one message.

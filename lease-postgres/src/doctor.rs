@@ -22,6 +22,7 @@ use lease_core::{Diagnosis, Finding, Severity, StoreError, Ttl};
 use sqlx::postgres::PgConnection;
 use tokio::time::timeout;
 
+use crate::address::Address;
 use crate::connection::{CONNECTING, Origin};
 use crate::names::Names;
 use ask::{Asker, Refusal};
@@ -72,7 +73,7 @@ pub(crate) async fn diagnose(origin: &Origin, facts: &Facts) -> Result<Diagnosis
     let transactions = !shared || asker.has_transactions().await?;
 
     let commit = commit.and_then(|line| line.text("it"));
-    let mut findings = server::judge(&settings, &look, &set_up);
+    let mut findings = server::judge(&settings, &look, &set_up, &Address::of(&origin.connect));
     findings.extend(commit::judge(&commit, &settings, facts));
     findings.extend(standbys::judge(
         &found_standbys,
@@ -129,6 +130,14 @@ fn unchecked(what: &str, why: impl Into<String>, reason: impl Display) -> Findin
 
 /// How to see more.
 const LOOK: &str = "run the doctor as an administrator, or GRANT pg_monitor TO its role";
+
+/// "1 key", "2 keys".
+fn counted(number: i64, what: &str) -> String {
+    match number {
+        1 => format!("1 {what}"),
+        _ => format!("{number} {what}s"),
+    }
+}
 
 /// A length of time that may be long.
 fn shown(seconds: i64) -> String {

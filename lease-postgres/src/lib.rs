@@ -113,7 +113,8 @@
 //!
 //! # Tables and permissions
 //! The store makes its schema and tables if they are missing, however many
-//! programs start at once. [`PostgresOptions::schema_sql`] gives the same as SQL
+//! programs start at once, and nothing by [`PostgresOptions::only_look`], as `lease list`
+//! and `lease inspect` open it. [`PostgresOptions::schema_sql`] gives the same as SQL
 //! for somebody else to run, and [`PostgresOptions::grants_sql`] the rights that a
 //! role needs then (`lease schema --role NAME` prints both): `USAGE` of the schema; `SELECT` of the table with the version;
 //! `SELECT`, `INSERT` and `UPDATE` of the keys and the gate; `DELETE` too of the
@@ -169,6 +170,7 @@
 //! [`LeaseBackend::diagnose`]: lease_core::LeaseBackend::diagnose
 #![forbid(unsafe_code)]
 
+mod address;
 mod connection;
 mod doctor;
 mod errors;
@@ -180,7 +182,6 @@ mod lane;
 mod list;
 mod names;
 mod options;
-mod place;
 mod pooler;
 mod renewals;
 mod reply;

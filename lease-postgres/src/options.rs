@@ -14,7 +14,7 @@ use sqlx::postgres::{PgConnectOptions, PgPool};
 use crate::connection::Origin;
 use crate::in_transaction::InTransaction;
 use crate::names::Names;
-use crate::schema;
+use crate::schema::{self, Making};
 use crate::store::PostgresStore;
 
 /// Nobody waits longer than a hundred years.
@@ -41,7 +41,7 @@ const MOST_GRACE: Duration = Duration::from_secs(60);
 pub struct PostgresOptions {
     pub(crate) connect: PgConnectOptions,
     pub(crate) names: Names,
-    pub(crate) migrate: bool,
+    pub(crate) making: Making,
     pub(crate) connections: usize,
     pub(crate) asynchronous_commit: bool,
     pub(crate) tombstone_retention: Duration,
@@ -98,7 +98,7 @@ impl PostgresOptions {
         Self {
             connect: connect.disable_statement_logging(),
             names: Names::default(),
-            migrate: true,
+            making: Making::Missing,
             connections: 4,
             asynchronous_commit: false,
             tombstone_retention: TOMBSTONE_RETENTION,
@@ -149,7 +149,21 @@ impl PostgresOptions {
     /// Defaults to `true`.
     #[must_use]
     pub fn migrate(mut self, migrate: bool) -> Self {
-        self.migrate = migrate;
+        self.making = match migrate {
+            true => Making::Missing,
+            false => Making::Nothing,
+        };
+        self
+    }
+
+    /// For a program that only looks: a store that makes nothing, and needs nothing but
+    /// the tables. Where they are not there it says so, so that a slip in the name of a
+    /// schema is told and makes no new one.
+    ///
+    /// Takes the place of [`migrate`](Self::migrate).
+    #[must_use]
+    pub fn only_look(mut self) -> Self {
+        self.making = Making::NothingToLook;
         self
     }
 
@@ -378,7 +392,7 @@ impl fmt::Debug for PostgresOptions {
         let Self {
             connect,
             names,
-            migrate,
+            making,
             connections,
             asynchronous_commit,
             tombstone_retention,
@@ -395,7 +409,7 @@ impl fmt::Debug for PostgresOptions {
             .field("port", &connect.get_port())
             .field("database", &connect.get_database())
             .field("names", names)
-            .field("migrate", migrate)
+            .field("making", making)
             .field("connections", connections)
             .field("asynchronous_commit", asynchronous_commit)
             .field("tombstone_retention", tombstone_retention)

@@ -66,23 +66,36 @@ const TIME: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Schema {
     names: Names,
-    /// Make what is missing.
-    migrate: bool,
+    making: Making,
+}
+
+/// What to make of what is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Making {
+    /// Whatever is missing.
+    Missing,
+    Nothing,
+    /// And leave the functions out of account: they are for those who change something.
+    NothingToLook,
 }
 
 /// What was found.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Complete,
-    /// These tables and functions, or the version in its table.
+    /// Not even the schema.
+    Nowhere,
+    /// These tables, or the version in its table, and functions.
     Missing(Vec<String>),
+    /// All of the tables, without these functions.
+    NoFunctions(Vec<String>),
     /// All of it, with functions of an earlier program.
     Older,
 }
 
 impl Schema {
-    pub(crate) fn new(names: Names, migrate: bool) -> Self {
-        Self { names, migrate }
+    pub(crate) fn new(names: Names, making: Making) -> Self {
+        Self { names, making }
     }
 
     /// Sees to it that the tables are there.
@@ -93,10 +106,10 @@ impl Schema {
         let ensured = timeout(TIME, async {
             let found = self.look(up).await?;
             let begin = up.begin.as_deref().unwrap_or("BEGIN");
-            match found {
-                Found::Complete => Ok(()),
-                Found::Missing(_) if self.migrate => self.make(&mut up.db, begin).await,
-                Found::Older if self.migrate => {
+            match (found, self.making) {
+                (Found::Complete, _)
+                | (Found::NoFunctions(_) | Found::Older, Making::NothingToLook) => Ok(()),
+                (Found::Older, Making::Missing) => {
                     let made = self.make(&mut up.db, begin).await;
                     // Most likely they belong to another role.
                     made.map_err(|error| match error.kind() {
@@ -104,14 +117,19 @@ impl Schema {
                         _ => error,
                     })
                 }
-                Found::Older => Err(self.older("")),
-                Found::Missing(missing) => Err(StoreError::refusing(format!(
-                    "the schema {:?} lacks {} of the leases', and the store was told not to make \
-                     them (migrate=false); run what `lease schema` (PostgresOptions::schema_sql) \
-                     prints",
-                    self.names.schema(),
-                    missing.join(", ")
+                (_, Making::Missing) => self.make(&mut up.db, begin).await,
+                (Found::Older, _) => Err(self.older("")),
+                (Found::Nowhere, _) => Err(self.absent(format!(
+                    "there is no schema {:?} in this database",
+                    self.names.schema()
                 ))),
+                (Found::Missing(missing) | Found::NoFunctions(missing), _) => {
+                    Err(self.absent(format!(
+                        "the schema {:?} lacks {} of the leases'",
+                        self.names.schema(),
+                        missing.join(", ")
+                    )))
+                }
             }
         });
         ensured.await.unwrap_or_else(|_| {
@@ -119,6 +137,17 @@ impl Schema {
                 "looking at the tables: no answer within {TIME:?}; see who holds locks on them"
             )))
         })
+    }
+
+    fn absent(&self, what: String) -> StoreError {
+        let why = match self.making {
+            Making::NothingToLook => "whoever only looks makes nothing",
+            _ => "the store was told not to make them (migrate=false)",
+        };
+        StoreError::refusing(format!(
+            "{what}, and {why}; see whether ?schema= and ?table_prefix= in the URL are right, or \
+             run what `lease schema` (PostgresOptions::schema_sql) prints"
+        ))
     }
 
     fn older(&self, why: &str) -> StoreError {
@@ -147,16 +176,23 @@ impl Schema {
     /// session's.
     async fn check(&self, db: &mut PgConnection) -> Result<Found, StoreError> {
         let failed = |error| errors::classify(Phase::Unsent, "looking at the tables", error);
-        let encoding: String = sqlx::query_scalar("SELECT current_setting('server_encoding')")
-            .persistent(false)
-            .fetch_one(&mut *db)
-            .await
-            .map_err(failed)?;
+        let (encoding, there): (String, bool) = sqlx::query_as(
+            "SELECT current_setting('server_encoding'), \
+                EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)",
+        )
+        .bind(self.names.schema())
+        .persistent(false)
+        .fetch_one(&mut *db)
+        .await
+        .map_err(failed)?;
         if encoding != "UTF8" {
             // Not every key could be kept.
             return Err(StoreError::refusing(format!(
                 "the database's encoding is {encoding}, not UTF8; create one with ENCODING 'UTF8'"
             )));
+        }
+        if !there {
+            return Ok(Found::Nowhere);
         }
         let names: Vec<String> = COLUMNS
             .iter()
@@ -200,8 +236,8 @@ impl Schema {
             }
         }
         let (lacking, functions) = functions::look(&self.names, &mut *db).await?;
-        missing.extend(lacking);
         if !missing.is_empty() {
+            missing.extend(lacking);
             return Ok(Found::Missing(missing));
         }
         let versions = AssertSqlSafe(format!(
@@ -218,7 +254,10 @@ impl Schema {
                 "the version in {}",
                 self.names.bare("schema")
             )])),
-            Some((_, compatible)) if compatible <= VERSION => Ok(functions),
+            Some((_, compatible)) if compatible <= VERSION => Ok(match lacking.is_empty() {
+                true => functions,
+                false => Found::NoFunctions(lacking),
+            }),
             Some((version, compatible)) => Err(StoreError::refusing(format!(
                 "the tables have version {version}, for programs from version {compatible} on, and \
                  this program knows version {VERSION}; upgrade the program"

@@ -26,7 +26,7 @@ use crate::pooler;
 use crate::renewals;
 use crate::reply::Reply;
 use crate::request::Request;
-use crate::schema::Schema;
+use crate::schema::{Making, Schema};
 use crate::sql::Statements;
 use crate::wake::WakeUps;
 use crate::witness::{Looks, Witness};
@@ -71,7 +71,7 @@ impl PostgresStore {
         let statements = Arc::new(Statements::new(&options.names));
         Self {
             inner: Arc::new(Inner {
-                schema: Arc::new(Schema::new(options.names.clone(), options.migrate)),
+                schema: Arc::new(Schema::new(options.names.clone(), options.making)),
                 wake_ups: WakeUps::new(
                     origin.clone(),
                     statements.wait.clone(),
@@ -303,7 +303,7 @@ impl LeaseBackend for PostgresStore {
         let facts = Facts {
             ttl,
             names: options.names.clone(),
-            migrate: options.migrate,
+            migrate: options.making == Making::Missing,
             connections: options.connections,
             asynchronous: options.asynchronous_commit,
         };

@@ -30,6 +30,8 @@ const DRIVERS: [&str; 11] = [
     "sslkey",
 ];
 
+const MODES: &str = "one of disable, allow, prefer, require, verify-ca and verify-full";
+
 const OURS: &str = "schema, table_prefix, migrate, connections, asynchronous_commit, \
                     tombstone_retention_ms, response_timeout_ms, connect_timeout_ms and \
                     crash_detection";
@@ -45,8 +47,10 @@ pub(crate) fn parse(text: &str) -> Result<PostgresOptions, InvalidInput> {
              %20",
         ));
     }
-    readable("PGPORT", |text| text.parse::<u16>().is_ok())?;
-    readable("PGSSLMODE", |text| text.parse::<PgSslMode>().is_ok())?;
+    let is_port = |text: &str| text.parse::<u16>().is_ok_and(|port| port > 0);
+    readable("PGPORT", "a port, a whole number from 1 to 65535", is_port)?;
+    let is_mode = |text: &str| text.parse::<PgSslMode>().is_ok();
+    readable("PGSSLMODE", MODES, is_mode)?;
     let rest = ["postgres://", "postgresql://"]
         .iter()
         .find_map(|scheme| text.strip_prefix(scheme))
@@ -152,21 +156,19 @@ fn port(text: &str) -> Result<(), InvalidInput> {
 fn driver_reads(name: &str, value: &str) -> Result<(), InvalidInput> {
     match name {
         "port" => port(value),
-        "sslmode" if value.parse::<PgSslMode>().is_err() => Err(bad(
-            "sslmode in a Postgres URL is one of disable, allow, prefer, require, verify-ca and \
-             verify-full",
-        )),
+        "sslmode" if value.parse::<PgSslMode>().is_err() => {
+            Err(bad(format!("sslmode in a Postgres URL is {MODES}")))
+        }
         _ => Ok(()),
     }
 }
 
 /// The driver would take what it cannot read for what is not set: `verify_full`,
 /// written so, for no check at all.
-fn readable(name: &str, is: impl Fn(&str) -> bool) -> Result<(), InvalidInput> {
+fn readable(name: &str, what: &str, is: impl Fn(&str) -> bool) -> Result<(), InvalidInput> {
     match env::var_os(name) {
         Some(value) if !value.to_str().is_some_and(is) => Err(bad(format!(
-            "the environment variable {name} cannot be read; it is a port, or one of disable, \
-             allow, prefer, require, verify-ca and verify-full"
+            "the environment variable {name} cannot be read: it is {what}; set it so, or unset it"
         ))),
         _ => Ok(()),
     }

@@ -93,6 +93,11 @@ async fn a_server_that_is_kept_well_is_sound_in_everything() {
     ] {
         about(&found, subject);
     }
+    let place = format!(
+        "at {}, database \"postgres\", role \"boss\"",
+        server.address()
+    );
+    is(&found, "server", Severity::Healthy, &place);
     // A user of its own sees less, and is told so.
     let found = look(options(server.url())).await;
     assert_eq!(found.worst(), Severity::Note, "{found:?}");
@@ -195,12 +200,22 @@ async fn standbys_are_judged_by_what_a_commit_waits_for() {
         "asynchronous",
     );
     server.set_synchronous(&[&standby]).unwrap();
+    let found = look(url()).await;
     is(
-        &look(url()).await,
+        &found,
         "standbys",
-        Severity::Healthy,
-        "waits for 1",
+        Severity::Note,
+        "waits for 1 of 1, and none",
     );
+    let spare = quick().standby_of(&server).start().unwrap();
+    spare.wait_until_linked().unwrap();
+    let both = format!("FIRST 1 ({}, {})", standby.name(), spare.name());
+    server
+        .config_set("synchronous_standby_names", &both)
+        .unwrap();
+    spare.wait_until_linked().unwrap();
+    let found = look(url()).await;
+    is(&found, "standbys", Severity::Healthy, "waits for 1 of 2");
     let found = look(url().asynchronous_commit(true)).await;
     is(&found, "standbys", Severity::Warning, "wait for none");
 
@@ -342,7 +357,7 @@ async fn old_versions_that_pile_up_are_told() {
         Severity::Warning,
         "off for lease_keys",
     );
-    is(&found, "old versions", Severity::Warning, "for 1 keys");
+    is(&found, "old versions", Severity::Warning, "for 1 key,");
     server.config_set("autovacuum", "off").unwrap();
     let found = look(url()).await;
     is(&found, "autovacuum", Severity::Warning, "off");
@@ -362,7 +377,7 @@ async fn trust_over_the_network_and_tls_are_told() {
         .unwrap();
     let found = look(options(server.url().user("boss", "secret"))).await;
     is(&found, "TLS", Severity::Healthy, "yes");
-    is(&found, "logins", Severity::Note, "1 rules");
+    is(&found, "logins", Severity::Note, "1 rule of");
 }
 
 #[tokio::test]

@@ -49,11 +49,26 @@ pub async fn open_lazily(url: &str) -> Result<Store, Error> {
     opened(url, Connect::Later).await
 }
 
-/// When a store connects to its servers.
+/// As [`open`], for a program that only looks: tables that a store would make on a
+/// server are not made, and their absence is an error. A slip in the name of a schema is
+/// told then, and makes no new one. (A file is made all the same.)
+///
+/// # Errors
+/// As [`connect`]; [`Error::Store`] when the store is not there.
+///
+/// # Cancel safety
+/// As [`connect`].
+pub async fn open_to_look(url: &str) -> Result<Store, Error> {
+    opened(url, Connect::ToLook).await
+}
+
+/// When a store connects to its servers, and to what end.
 #[derive(Clone, Copy)]
 enum Connect {
     Now,
     Later,
+    /// Now, and make nothing.
+    ToLook,
 }
 
 async fn opened(url: &str, connect: Connect) -> Result<Store, Error> {
@@ -112,7 +127,7 @@ async fn sqlite(scheme: &str, url: &str) -> Result<Store, Error> {
 async fn redis(scheme: &str, url: &str, connect: Connect) -> Result<Store, Error> {
     let options = lease_redis::RedisOptions::from_url(&with_scheme(scheme, url))?;
     Ok(match connect {
-        Connect::Now => options.open().await?.into(),
+        Connect::Now | Connect::ToLook => options.open().await?.into(),
         Connect::Later => options.open_lazily()?.into(),
     })
 }
@@ -121,7 +136,7 @@ async fn redis(scheme: &str, url: &str, connect: Connect) -> Result<Store, Error
 async fn redlock(scheme: &str, url: &str, connect: Connect) -> Result<Store, Error> {
     let options = lease_redis::RedlockOptions::from_url(&with_scheme(scheme, url))?;
     Ok(match connect {
-        Connect::Now => options.open().await?.into(),
+        Connect::Now | Connect::ToLook => options.open().await?.into(),
         Connect::Later => options.open_lazily()?.into(),
     })
 }
@@ -131,6 +146,7 @@ async fn postgres(scheme: &str, url: &str, connect: Connect) -> Result<Store, Er
     let options = lease_postgres::PostgresOptions::from_url(&with_scheme(scheme, url))?;
     Ok(match connect {
         Connect::Now => options.open().await?.into(),
+        Connect::ToLook => options.only_look().open().await?.into(),
         Connect::Later => options.open_lazily()?.into(),
     })
 }

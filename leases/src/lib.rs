@@ -77,7 +77,7 @@ mod known;
 mod store;
 mod url;
 
-pub use connect::{connect, open, open_lazily};
+pub use connect::{connect, open, open_lazily, open_to_look};
 pub use known::{Availability, StoreInfo, stores};
 pub use lease_core::*;
 /// Leases in a Postgres database: options, the SQL of its tables and rights.

@@ -156,7 +156,12 @@ fn logins(way: &Way) -> Finding {
     match way.trusting {
         Ok(0) => healthy("logins: none from elsewhere without a password", why),
         Ok(lines) => note(
-            format!("logins: {lines} rules of pg_hba.conf trust who comes over the network"),
+            match lines {
+                1 => "logins: 1 rule of pg_hba.conf trusts who comes over the network".to_owned(),
+                _ => {
+                    format!("logins: {lines} rules of pg_hba.conf trust who comes over the network")
+                }
+            },
             why,
         )
         .advice("write scram-sha-256 there"),

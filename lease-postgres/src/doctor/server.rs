@@ -6,6 +6,8 @@ use lease_core::{Finding, StoreError};
 
 use super::ask::{Answer, Asker, Refusal};
 use super::{critical, healthy, note, unchecked, unknown, warning};
+use crate::address::Address;
+use crate::names::quoted;
 
 /// The versions that the tests run with.
 const TESTED: i64 = 15;
@@ -66,6 +68,7 @@ impl Settings {
 pub(super) struct Look {
     pub(super) standby: Answer<bool>,
     pub(super) role: Answer<String>,
+    database: Answer<String>,
     encoding: Answer<String>,
     age: Answer<i64>,
 }
@@ -75,7 +78,7 @@ impl Look {
         let line = asker
             .one(
                 "SELECT pg_is_in_recovery() AS standby, current_user::text AS role, \
-                 current_setting('server_encoding') AS encoding, \
+                 current_database()::text AS database, current_setting('server_encoding') AS encoding, \
                  (SELECT greatest(age(datfrozenxid), mxid_age(datminmxid))::bigint \
                     FROM pg_database WHERE datname = current_database()) AS age",
             )
@@ -84,6 +87,7 @@ impl Look {
         Ok(Self {
             standby: line.clone().and_then(|line| line.flag("standby")),
             role: line.clone().and_then(|line| line.text("role")),
+            database: line.clone().and_then(|line| line.text("database")),
             encoding: line.clone().and_then(|line| line.text("encoding")),
             age: line.and_then(|line| line.number("age")),
         })
@@ -95,8 +99,13 @@ impl Look {
     }
 }
 
-pub(super) fn judge(settings: &Settings, look: &Look, set_up: &Answer<()>) -> Vec<Finding> {
-    let mut findings = vec![version(settings), role(look)];
+pub(super) fn judge(
+    settings: &Settings,
+    look: &Look,
+    set_up: &Answer<()>,
+    address: &Address,
+) -> Vec<Finding> {
+    let mut findings = vec![version(settings, look, address), role(look)];
     if let Err(refusal) = set_up {
         findings.push(
             critical(
@@ -114,7 +123,7 @@ pub(super) fn judge(settings: &Settings, look: &Look, set_up: &Answer<()>) -> Ve
     findings
 }
 
-fn version(settings: &Settings) -> Finding {
+fn version(settings: &Settings, look: &Look, address: &Address) -> Finding {
     let why = format!(
         "the store is made for Postgres {OLDEST} and later; it is tested with version {TESTED}"
     );
@@ -125,7 +134,12 @@ fn version(settings: &Settings) -> Finding {
         (Ok(name), Ok(number)) => (&name.value, number / 10_000),
         (Err(refusal), _) | (_, Err(refusal)) => return unchecked("server", why, refusal),
     };
-    let what = format!("server: Postgres {name}");
+    let mut what = format!("server: Postgres {name} at {address}");
+    for (which, name) in [("database", &look.database), ("role", &look.role)] {
+        if let Ok(name) = name {
+            what += &format!(", {which} {}", quoted(name));
+        }
+    }
     if number < OLDEST {
         critical(what, why).advice("upgrade the server")
     } else if number == TESTED {

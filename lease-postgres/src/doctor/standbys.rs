@@ -11,6 +11,8 @@ pub(super) struct Standbys {
     attached: i64,
     /// Those that a commit may wait for.
     synchronous: i64,
+    /// And those that would take the place of one of them.
+    listed: i64,
 }
 
 impl Standbys {
@@ -19,6 +21,7 @@ impl Standbys {
             .one(
                 "SELECT count(*) AS attached, \
                  count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) AS synchronous, \
+                 count(*) FILTER (WHERE sync_state IN ('sync', 'quorum', 'potential')) AS listed, \
                  count(*) FILTER (WHERE state IS NULL) AS hidden \
                  FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup'",
             )
@@ -31,6 +34,7 @@ impl Standbys {
             Ok(Self {
                 attached: line.number("attached")?,
                 synchronous: line.number("synchronous")?,
+                listed: line.number("listed")?,
             })
         }))
     }
@@ -84,6 +88,14 @@ pub(super) fn judge(
              lease ends at its deadline",
         )
         .advice("bring the standby back, or take it out of synchronous_standby_names"),
+        (true, _) if standbys.listed == required => note(
+            format!("standbys: a commit waits for {required} of {attached}, and none is to spare"),
+            format!(
+                "when one of them goes away every commit hangs until it is back, and every lease \
+                 ends at its deadline. {why}"
+            ),
+        )
+        .advice("attach one more, and list it in synchronous_standby_names"),
         (true, _) => healthy(
             format!("standbys: a commit waits for {required} of {attached}"),
             format!("{why}. Let only one of those that commits wait for take over"),

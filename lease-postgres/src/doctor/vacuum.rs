@@ -5,7 +5,7 @@ use lease_core::{Finding, StoreError};
 use super::ask::{Answer, Asker, Refusal};
 use super::server::Settings;
 use super::tables::Tables;
-use super::{healthy, note, shown, unknown, warning};
+use super::{counted, healthy, note, shown, unknown, warning};
 
 /// Seconds after which a transaction is in the way.
 const LONG: i64 = 60;
@@ -108,8 +108,9 @@ fn dead(tables: &Tables) -> Option<Finding> {
         None => "not vacuumed yet".to_owned(),
     };
     let what = format!(
-        "old versions: about {} for {} keys, {since}",
-        is.dead, is.rows
+        "old versions: about {} for {}, {since}",
+        is.dead,
+        counted(is.rows, "key")
     );
     Some(if is.dead > FEW_DEAD.max(is.rows.saturating_mul(5)) {
         warning(what, WHY).advice(

@@ -1,6 +1,7 @@
 //! What is read from a URL, and what is refused.
 
 use super::*;
+use crate::schema::Making;
 
 #[test]
 fn the_server_and_our_options_are_read() {
@@ -13,7 +14,7 @@ fn the_server_and_our_options_are_read() {
     assert_eq!(options.connect.get_database(), Some("app"));
     assert_eq!(options.connect.get_application_name(), Some("worker"));
     assert_eq!(options.names.full("keys"), "\"our own\".\"x_keys\"");
-    assert!(!options.migrate);
+    assert_eq!(options.making, Making::Nothing);
     assert_eq!(options.connections, 9);
     assert_eq!(options.response_timeout, Duration::from_millis(70));
     let grace = |value: &str| {
@@ -50,7 +51,7 @@ fn every_option_is_read_in_its_place() {
     }
     of("password=p&sslrootcert=/a&sslcert=/b&sslkey=/c");
     assert!(of("asynchronous_commit=true").asynchronous_commit);
-    assert!(of("migrate=true").migrate);
+    assert_eq!(of("migrate=true").making, Making::Missing);
     let ms = |ms| Duration::from_millis(ms);
     let timed = of("response_timeout_ms=1&connect_timeout_ms=2&tombstone_retention_ms=3");
     assert_eq!(timed.response_timeout, ms(1));

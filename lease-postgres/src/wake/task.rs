@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::hub::Hub;
 use super::{Place, Source};
+use crate::address::Address;
 use crate::errors::{Phase, classify, odd};
 
 /// How long a key counts as waited for after it was marked.
@@ -144,7 +145,9 @@ async fn listen(source: &Source) -> Result<PgListener, StoreError> {
         Ok(listener)
     };
     let limit = source.origin.connect_timeout + source.origin.response_timeout;
-    within(limit, "connecting for wake-ups", listening).await
+    let address = Address::of(&source.origin.connect);
+    let doing = format!("connecting for wake-ups at {address}");
+    within(limit, &doing, listening).await
 }
 
 /// Which of the keys could not be marked, their rows being locked.

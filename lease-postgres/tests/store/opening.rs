@@ -171,6 +171,7 @@ async fn tables_that_were_dropped_are_made_anew() {
 
 #[tokio::test]
 async fn who_may_not_log_in_is_told_and_the_password_is_not() {
+    let place = server().address().to_string();
     let url = server().url().user("nobody", "s3cret").to_string();
     let error = PostgresOptions::from_url(&url)
         .unwrap()
@@ -182,6 +183,7 @@ async fn who_may_not_log_in_is_told_and_the_password_is_not() {
         !format!("{error} {error:?}").contains("s3cret"),
         "{error:?}"
     );
+    assert!(error.to_string().contains(&place), "{error}");
     let url = server().url().database("nowhere").to_string();
     let error = PostgresOptions::from_url(&url)
         .unwrap()
@@ -189,6 +191,28 @@ async fn who_may_not_log_in_is_told_and_the_password_is_not() {
         .await
         .unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
+    assert!(error.to_string().contains(&place), "{error}");
+}
+
+#[tokio::test]
+async fn a_role_at_its_limit_of_connections_is_told_whose_limit_it_is() {
+    let server = PostgresServer::builder()
+        .fsync(false)
+        .role("few", "s3cret", "CONNECTION LIMIT 0")
+        .start()
+        .unwrap();
+    server
+        .sql("CREATE DATABASE narrow CONNECTION LIMIT 0 OWNER leases")
+        .unwrap();
+    for (url, words) in [
+        (server.url().user("few", "s3cret"), "ALTER ROLE"),
+        (server.url().database("narrow"), "ALTER DATABASE"),
+    ] {
+        let options = PostgresOptions::from_url(&url.to_string()).unwrap();
+        let error = options.open().await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -11,9 +11,9 @@ use crate::errors::{self, Phase};
 
 /// Nothing of who logs in and how.
 #[derive(Debug)]
-pub(crate) struct Place(String);
+pub(crate) struct Address(String);
 
-impl Place {
+impl Address {
     pub(crate) fn of(connect: &PgConnectOptions) -> Self {
         let (host, port) = (connect.get_host(), connect.get_port());
         let folder = match connect.get_socket() {
@@ -63,7 +63,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -109,9 +109,9 @@ mod tests {
             ),
         ] {
             let connect: PgConnectOptions = url.parse().unwrap();
-            assert_eq!(Place::of(&connect).to_string(), place);
+            assert_eq!(Address::of(&connect).to_string(), place);
         }
         let six = PgConnectOptions::new_without_pgpass().host("::1").port(7);
-        assert_eq!(Place::of(&six).to_string(), "[::1]:7");
+        assert_eq!(Address::of(&six).to_string(), "[::1]:7");
     }
 }
