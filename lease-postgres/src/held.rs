@@ -82,16 +82,18 @@ impl Held {
         })
     }
 
-    /// A connection, opened if none is idle.
+    /// A connection, opened if none is idle. One that comes back before it is open
+    /// does as well.
     ///
     /// # Cancel safety
     /// Safe: a connection that is being opened is there for whoever comes next.
     pub(crate) async fn take(self: &Arc<Self>) -> Result<Taken, StoreError> {
+        let mut opening: Option<oneshot::Receiver<_>> = None;
         loop {
             // Before the look, so that nothing is missed between the two.
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            let opening = {
+            {
                 let mut state = self.state();
                 if state.closed {
                     return Err(StoreError::unavailable(ENDED));
@@ -99,21 +101,27 @@ impl Held {
                 if let Some(up) = state.idle.pop() {
                     return Ok(Taken::new(self, up));
                 }
-                (state.open < self.most).then(|| {
+                if opening.is_none() && state.open < self.most {
                     state.open += 1;
                     let (tell, told) = oneshot::channel();
                     let not_before = state.not_before;
                     self.runtime.spawn(open(Slot::new(self), not_before, tell));
-                    told
-                })
-            };
-            match opening {
-                Some(told) => {
-                    return told
-                        .await
-                        .unwrap_or_else(|_| Err(StoreError::unavailable(ENDED)));
+                    opening = Some(told);
                 }
-                None => changed.await,
+            }
+            let Some(told) = &mut opening else {
+                changed.await;
+                continue;
+            };
+            tokio::select! {
+                biased;
+                opened = told => {
+                    let opened = opened.unwrap_or_else(|_| Err(StoreError::unavailable(ENDED)));
+                    // It may have failed just when another one came back.
+                    let idle = || self.state().idle.pop().map(|up| Taken::new(self, up));
+                    return opened.or_else(|error| idle().ok_or(error));
+                }
+                () = changed => {}
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Connections that are cut, and replies that never arrive.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
 
 use futures_util::future::try_join_all;
 use lease_core::{
@@ -115,15 +115,16 @@ async fn lost_replies_of_renew_and_release_are_unknown_outcomes(ctx: &Ctx) -> Ou
 async fn cut_connections_are_made_again_and_nothing_leaks(ctx: &Ctx) -> Outcome {
     const WORKERS: usize = 6;
     const ROUNDS: usize = 8;
-    let calls = AtomicUsize::new(0);
+    let cuts = Cuts::new(WORKERS);
     let clients = ctx.clients(3).await?;
     let workers = (0..WORKERS).map(|worker| {
-        let (client, calls) = (clients[worker % clients.len()].clone(), &calls);
+        let (client, cuts) = (clients[worker % clients.len()].clone(), &cuts);
         async move {
             let key = key(&format!("cut/{worker}"))?;
             let mut last: Option<Token> = None;
             for _ in 0..ROUNDS {
-                let token = one_life(ctx, &client, &key, calls).await?;
+                let cut = || cuts.cut(ctx, worker);
+                let token = one_life(ctx, &client, &key, cut).await?;
                 check(
                     last.is_none_or(|last| token > last),
                     format!("a token above {last:?}"),
@@ -142,16 +143,63 @@ async fn cut_connections_are_made_again_and_nothing_leaks(ctx: &Ctx) -> Outcome 
     Ok(())
 }
 
-/// Acquires, renews and releases with retries, while connections are cut.
-async fn one_life(ctx: &Ctx, client: &Client, key: &Key, calls: &AtomicUsize) -> Outcome<Token> {
+/// Cuts of all connections, of which each call meets a few at most: on a busy machine
+/// they would come faster than any client can connect, and no retry could be answered.
+struct Cuts(Mutex<CutsState>);
+
+struct CutsState {
+    calls: usize,
+    owed: usize,
+    /// How many the call of each worker has met.
+    met: Vec<usize>,
+}
+
+impl Cuts {
     /// One of so many calls is under way while its connection is cut.
     const EVERY: usize = 5;
-    let cut = || async {
-        match calls.fetch_add(1, Ordering::Relaxed) % EVERY {
-            0 => hooked("cuts connections", network(ctx)?.cut().await),
-            _ => Ok(()),
+    /// The most that one call has to get over.
+    const MOST: usize = 4;
+
+    fn new(workers: usize) -> Self {
+        Self(Mutex::new(CutsState {
+            calls: 0,
+            owed: 0,
+            met: vec![0; workers],
+        }))
+    }
+
+    /// Another call of this worker begins. A cut that would be too much for another
+    /// worker's call comes with the next one.
+    async fn cut(&self, ctx: &Ctx, worker: usize) -> Outcome {
+        let now = {
+            let mut state = self.0.lock().unwrap_or_else(|e| e.into_inner());
+            state.met[worker] = 0;
+            state.owed += usize::from(state.calls % Self::EVERY == 0);
+            state.calls += 1;
+            let now = state.owed > 0 && state.met.iter().all(|met| *met < Self::MOST);
+            if now {
+                state.owed -= 1;
+                state.met.iter_mut().for_each(|met| *met += 1);
+            }
+            now
+        };
+        match now {
+            true => hooked("cuts connections", network(ctx)?.cut().await),
+            false => Ok(()),
         }
-    };
+    }
+}
+
+/// Acquires, renews and releases with retries, while connections are cut.
+async fn one_life<F>(
+    ctx: &Ctx,
+    client: &Client,
+    key: &Key,
+    mut cut: impl FnMut() -> F,
+) -> Outcome<Token>
+where
+    F: Future<Output = Outcome>,
+{
     let me = owner();
     let request = ask(key, me, ctx.long());
     let call = persist("acquire", || client.backend().acquire(&request));
