@@ -45,7 +45,9 @@ fn use_every_command(place: &Place) {
     let ran = place.run(&[], "a/k", script).end().ok();
     assert_eq!(ran.out, "a/k\n");
     let stale = place.done(&["admit", "ledger", "--token", &token]);
-    stale.code(76).error_line("stale");
+    // Beside it a busy machine may say that it waits.
+    let stale = stale.code(76);
+    assert!(stale.err.contains("is stale"), "{stale:?}");
 
     place.done(&["acquire", "f", "--ttl", "1m"]).ok();
     let fenced = place.done(&["fence", "f", "--yes", "--json"]).ok().json();

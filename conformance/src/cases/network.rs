@@ -174,7 +174,7 @@ impl Cuts {
         let now = {
             let mut state = self.0.lock().unwrap_or_else(|e| e.into_inner());
             state.met[worker] = 0;
-            state.owed += usize::from(state.calls % Self::EVERY == 0);
+            state.owed += usize::from(state.calls.is_multiple_of(Self::EVERY));
             state.calls += 1;
             let now = state.owed > 0 && state.met.iter().all(|met| *met < Self::MOST);
             if now {
