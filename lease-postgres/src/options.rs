@@ -1,12 +1,14 @@
 //! How a store is opened.
 
-use std::fmt;
+mod limits;
+mod shown;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::{
-    CrashRelease, Exclusion, ExpiryJudge, Guarantees, InvalidInput, StoreError, StoreErrorKind,
-    Survives, TOMBSTONE_RETENTION, WaiterOrder, WakeUps,
+    CrashRelease, Exclusion, ExpiryJudge, Guarantees, InvalidInput, StoreError, Survives,
+    TOMBSTONE_RETENTION, WaiterOrder, WakeUps,
 };
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgPool};
@@ -16,13 +18,6 @@ use crate::in_transaction::InTransaction;
 use crate::names::Names;
 use crate::schema::{self, Making};
 use crate::store::PostgresStore;
-
-/// Nobody waits longer than a hundred years.
-const FOR_EVER: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
-const MOST_CONNECTIONS: usize = 64;
-/// Four pings, a new connection and a renewal must fit into it.
-const LEAST_GRACE: Duration = Duration::from_millis(500);
-const MOST_GRACE: Duration = Duration::from_secs(60);
 
 /// Options of a store on Postgres.
 ///
@@ -264,14 +259,14 @@ impl PostgresOptions {
     /// second run changes nothing.
     #[must_use]
     pub fn schema_sql(&self) -> String {
-        schema::script(&self.names)
+        schema::script::all(&self.names)
     }
 
     /// The SQL that gives `role` the rights to use the tables, and no more; it
     /// then needs [`migrate`](Self::migrate) no longer.
     #[must_use]
     pub fn grants_sql(&self, role: &str) -> String {
-        schema::grants(&self.names, role)
+        schema::script::grants(&self.names, role)
     }
 
     /// What uses this store's leases inside transactions of the user's own, over the
@@ -341,82 +336,6 @@ impl PostgresOptions {
 
     pub(crate) fn retention_us(&self) -> i64 {
         i64::try_from(self.tombstone_retention.as_micros()).unwrap_or(i64::MAX)
-    }
-
-    /// What the rest of the crate may rely on: durations above zero and no
-    /// longer than a hundred years, a number of connections that can be held.
-    fn checked(mut self) -> Result<Self, StoreError> {
-        self.response_timeout = positive("response_timeout", self.response_timeout)?;
-        self.connect_timeout = positive("connect_timeout", self.connect_timeout)?;
-        self.tombstone_retention = positive("tombstone_retention", self.tombstone_retention)?;
-        if self.tombstone_retention < self.response_timeout {
-            return Err(invalid(format!(
-                "a tombstone_retention of {:?} is shorter than the response_timeout of {:?}, for \
-                 which a request can be under way; make it longer",
-                self.tombstone_retention, self.response_timeout
-            )));
-        }
-        if !(1..=MOST_CONNECTIONS).contains(&self.connections) {
-            return Err(invalid(format!(
-                "{} connections are outside 1 to {MOST_CONNECTIONS}",
-                self.connections
-            )));
-        }
-        if let Some(grace) = self.crash_detection
-            && !(LEAST_GRACE..=MOST_GRACE).contains(&grace)
-        {
-            return Err(invalid(format!(
-                "a crash_detection with a grace of {grace:?} is outside {LEAST_GRACE:?} to \
-                 {MOST_GRACE:?}: four pings, a new connection and renewals must fit into it"
-            )));
-        }
-        Ok(self)
-    }
-}
-
-fn invalid(words: String) -> StoreError {
-    StoreError::new(StoreErrorKind::InvalidInput, words)
-}
-
-fn positive(option: &'static str, time: Duration) -> Result<Duration, StoreError> {
-    if time < Duration::from_millis(1) {
-        return Err(InvalidInput::ZeroDuration { option }.into());
-    }
-    // Longer is for ever, and would overflow the clock.
-    Ok(time.min(FOR_EVER))
-}
-
-/// Says where the server is, and nothing of who logs in and how.
-impl fmt::Debug for PostgresOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            connect,
-            names,
-            making,
-            connections,
-            asynchronous_commit,
-            tombstone_retention,
-            response_timeout,
-            connect_timeout,
-            crash_detection,
-        } = self;
-        let mut shown = f.debug_struct("PostgresOptions");
-        match connect.get_socket() {
-            Some(folder) => shown.field("socket", folder),
-            None => shown.field("host", &connect.get_host()),
-        };
-        shown
-            .field("port", &connect.get_port())
-            .field("database", &connect.get_database())
-            .field("names", names)
-            .field("making", making)
-            .field("connections", connections)
-            .field("asynchronous_commit", asynchronous_commit)
-            .field("tombstone_retention", tombstone_retention)
-            .field("response_timeout", response_timeout)
-            .field("connect_timeout", connect_timeout)
-            .field("crash_detection", crash_detection)
-            .finish()
     }
 }
 

@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn every_function_says_of_which_body_it_is() {
         let mark = format!("-- leases: body {BODY}\n");
-        let marked = super::super::FUNCTIONS.matches(&mark).count();
+        let marked = super::super::script::FUNCTIONS.matches(&mark).count();
         assert_eq!(marked, SIGNATURES.len());
     }
 }

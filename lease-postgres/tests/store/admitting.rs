@@ -5,8 +5,8 @@ use lease_core::{AdmitError, Key, Owner, StoreErrorKind, Token};
 use lease_postgres::sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, raw_sql};
 use lease_postgres::{InTransaction, must_begin_again};
 
+use crate::support::transactions::{LEVELS, kind, open, run, snapshot, token};
 use crate::support::{LONG, connection, grant, key, options_at};
-use crate::transactions::{LEVELS, kind, open, run, snapshot, token};
 
 #[tokio::test]
 async fn a_token_is_admitted_until_a_higher_one_and_never_beside_it() {

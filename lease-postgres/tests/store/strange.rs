@@ -4,8 +4,8 @@ use futures_util::StreamExt as _;
 use lease_core::{LeaseBackend, LostCause, ReleaseOutcome, RenewOutcome};
 use lease_postgres::must_begin_again;
 
+use crate::support::transactions::{LEVELS, cause, open, run, snapshot};
 use crate::support::{LONG, connection, grant, key, renewal};
-use crate::transactions::{LEVELS, cause, open, run, snapshot};
 
 #[tokio::test]
 async fn no_grant_that_has_ended_is_held_after_the_table_was_rewritten() {

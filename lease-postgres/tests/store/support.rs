@@ -1,5 +1,7 @@
 //! Servers, stores and requests.
 
+pub(crate) mod transactions;
+
 use std::sync::OnceLock;
 use std::time::Duration;
 
