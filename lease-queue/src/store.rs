@@ -169,8 +169,9 @@ pub enum Settled {
     /// It took effect, now.
     Done,
     /// This very claim was completed, retried or buried before, by an earlier copy of
-    /// this request or by another one of its owner's. Nothing was changed. A store may
-    /// tell this for [`TOMBSTONE_RETENTION`](lease_core::TOMBSTONE_RETENTION) and says
+    /// this request or by another one of its owner's. Nothing was changed, whoever has
+    /// the item by now. A store tells this for
+    /// [`TOMBSTONE_RETENTION`](lease_core::TOMBSTONE_RETENTION), and says
     /// [`Lost`](Self::Lost) with [`LostCause::Released`] or `Unknown` afterwards. Never
     /// the answer of an extension.
     Before,

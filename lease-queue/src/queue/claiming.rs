@@ -77,7 +77,8 @@ impl<T, C: Codec<T>> Queue<T, C> {
     /// # Cancel safety
     /// Dropping the future gives the place in the line up. A request that was under way
     /// is abandoned at the store in the background: it takes no item, and no attempt
-    /// counts.
+    /// counts. A future that is kept but not polled keeps its place, and those behind it
+    /// waiting.
     pub async fn claim(&self) -> Result<Claim<T>, QueueError> {
         loop {
             if let Some(claim) = self.claim_batch(1).await?.pop() {
@@ -149,10 +150,11 @@ impl<T, C: Codec<T>> Queue<T, C> {
     async fn until_claimed(&self, max: usize) -> Result<Vec<Claim<T>>, QueueError> {
         let inner = self.inner();
         // Most of the time something is ready: nobody waits for that in line.
-        if let Ok(Asked::Claims(claims)) = self.ask(max).await
-            && !claims.is_empty()
-        {
-            return Ok(claims);
+        match self.ask(max).await {
+            Ok(Asked::Claims(claims)) if !claims.is_empty() => return Ok(claims),
+            Err(QueueError::Store(error)) if error.is_transient() => {}
+            Err(error) => return Err(error),
+            Ok(_) => {}
         }
         let mut turn = inner.turn.lock().await;
         let mut failed = STORE_FAILED;

@@ -1,6 +1,9 @@
 //! Settling: what each does, and what is done about silence.
 
-use lease_core::{LostCause, LostReason};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use lease_core::{Event, EventKind, LostCause, LostReason};
 use lease_queue::{Backoff, Phase, SettleError};
 
 use crate::world::{Fault, Op, World, mail, ms, secs};
@@ -159,4 +162,29 @@ async fn a_zombie_is_told_that_it_lost_and_harms_nobody() {
     tokio::time::sleep(secs(30)).await;
     assert!(second.lease().check().is_ok());
     second.complete().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_beside_a_settle_tells_of_no_loss() {
+    let world = World::new();
+    let losses = Arc::new(AtomicUsize::new(0));
+    let counting = Arc::clone(&losses);
+    let queue = world.builder().observer(move |event: &Event| {
+        let lost = matches!(event.kind, EventKind::Lost { .. });
+        counting.fetch_add(usize::from(lost), Ordering::SeqCst);
+    });
+    let queue = queue.build().unwrap();
+    queue.put(&mail("ann")).await.unwrap();
+    let claim = queue.claim().await.unwrap();
+    let extends = world.calls(Op::Extend);
+    // The first one completes the item; for seconds nobody is told so.
+    world.fails(Op::Settle, &[Fault::LosesReply]);
+    world.fails(Op::Settle, &[Fault::Unavailable; 11]);
+    claim.complete().await.unwrap();
+    assert!(
+        world.calls(Op::Extend) > extends,
+        "a renewal was sent meanwhile"
+    );
+    assert!(queue.shutdown(secs(5)).await.settled);
+    assert_eq!(losses.load(Ordering::SeqCst), 0);
 }

@@ -242,3 +242,25 @@ async fn a_handler_is_dropped_when_its_claim_is_lost() {
     let report = running.await.unwrap().unwrap();
     assert_eq!((report.completed, report.lost), (1, 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_outlives_its_handler_sees_its_lease_lost() {
+    let world = World::new();
+    let queue = world.queue();
+    queue.put(&mail("ann")).await.unwrap();
+    let stop = CancellationToken::new();
+    let leaked = Arc::new(Mutex::new(None));
+    let handler = {
+        let (stop, leaked) = (stop.clone(), Arc::clone(&leaked));
+        move |_: Mail, job: Job| {
+            *leaked.lock().unwrap() = Some(job);
+            stop.cancel();
+            async {}
+        }
+    };
+    let report = queue.worker(1).stop_with(stop).run(handler).await.unwrap();
+    assert_eq!(report.completed, 1);
+    let job = leaked.lock().unwrap().take().unwrap();
+    let lost = tokio::time::timeout(secs(10), job.lease().lost()).await;
+    assert!(lost.is_ok());
+}

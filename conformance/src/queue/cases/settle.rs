@@ -89,8 +89,16 @@ async fn an_extension_makes_a_claim_last(ctx: &Ctx) -> Outcome {
     let (one, two) = (ctx.client().await?, ctx.client().await?);
     one.add(&[item("a")]).await?;
     let ttl = ctx.ttl(Duration::from_secs(1));
+    let sent = Instant::now();
     let claimed = one.one(ttl).await?;
-    one.done(&claimed.claim, Settle::Extend(ctx.long())).await?;
+    let extended = one
+        .settle(&claimed.claim, Settle::Extend(ctx.long()))
+        .await?;
+    if extended != Settled::Done && sent.elapsed() * 102 / 100 >= ttl.get() {
+        // The machine stood still for so long that this shows nothing.
+        return Ok(());
+    }
+    check_eq("an extension in time", extended, Settled::Done)?;
     let until = Instant::now() + ctx.surely_over(ttl);
     while Instant::now() < until {
         two.nothing(ctx.long()).await?;
