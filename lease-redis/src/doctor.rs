@@ -64,6 +64,8 @@ pub(crate) struct Facts {
     pub(crate) sentinels: bool,
     /// Of a node of a cluster: a slot that it has.
     pub(crate) slot: Option<u16>,
+    /// For queues, whose scripts are others.
+    pub(crate) queues: bool,
 }
 
 impl Facts {

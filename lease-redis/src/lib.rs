@@ -171,6 +171,8 @@ mod link;
 mod list;
 mod names;
 mod options;
+#[doc(hidden)]
+pub mod parts;
 mod redlock;
 mod reply;
 mod request;

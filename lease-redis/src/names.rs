@@ -14,6 +14,7 @@ const MAX_PREFIX_BYTES: usize = 128;
 /// * `prefix:{key}:owner`: the tombstone of an owner of that key, 32 hexadecimal
 ///   digits (only the script spells it);
 /// * `prefix:gate:{resource}`: the highest token that a resource admitted;
+/// * `prefix:queue:{name}`: begins the names of one queue of `lease-queue`;
 /// * `prefix:birth`: the birth marker of the quarantine; in a cluster each slot
 ///   has one, `prefix:birth:{number}` with the smallest number of that slot.
 ///
@@ -60,6 +61,11 @@ impl Names {
     /// The highest token admitted at `resource`.
     pub(crate) fn gate(&self, resource: &Key) -> String {
         self.tagged("gate:", resource)
+    }
+
+    /// What the names of everything in the queue of this name begin with.
+    pub(crate) fn queue(&self, name: &Key) -> String {
+        self.tagged("queue:", name)
     }
 
     /// The birth marker.
@@ -194,6 +200,10 @@ mod tests {
         assert_eq!(record("é *"), "p:{é *}");
         let key = Key::new("k").unwrap();
         assert_eq!(names().gate(&key), "p:gate:{k}");
+        assert_eq!(
+            names().queue(&Key::new("{q}:").unwrap()),
+            "p:queue:{%7Bq%7D:}"
+        );
         assert_eq!(names().birth(), "p:birth");
         assert_eq!(names().key_of(&names().nobody()), None);
         assert_eq!(Names::new("a*b").unwrap().everything(), "a\\*b:*");

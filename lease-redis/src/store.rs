@@ -123,6 +123,14 @@ impl RedisStore {
         &self.inner.options.names
     }
 
+    pub(crate) fn options(&self) -> &RedisOptions {
+        &self.inner.options
+    }
+
+    pub(crate) fn wake_ups(&self) -> Option<&WakeUps> {
+        self.inner.wake_ups.as_ref()
+    }
+
     async fn ask(&self, request: Request) -> Result<Reply, StoreError> {
         match &self.inner.lanes()?.way {
             Way::One {
@@ -168,6 +176,36 @@ impl RedisStore {
                 .renewed()
         });
         outcomes.collect()
+    }
+
+    /// The doctor, for leases or for queues.
+    pub(crate) async fn look(&self, ttl: Ttl, queues: bool) -> Result<Diagnosis, StoreError> {
+        let options = &self.inner.options;
+        let facts = Facts {
+            ttl,
+            names: options.names.clone(),
+            quarantine: options.quarantine,
+            wait: options.wait.map(|wait| (wait.replicas, wait.within)),
+            durable: options.durable,
+            mark_retention: options.mark_retention,
+            sentinels: matches!(options.servers, Servers::Sentinels(_)),
+            slot: None,
+            queues,
+        };
+        let lanes = self.inner.lanes()?;
+        let look = async |lane: &Lane| {
+            let mut up = lane.sender().link().connection().await?;
+            doctor::diagnose(&mut up.wire, &facts).await
+        };
+        match (&lanes.way, &options.servers) {
+            (Way::Cluster(router), _) => doctor::cluster::diagnose(router, &facts).await,
+            (Way::One { plain, .. }, Servers::Sentinels(sentinels)) => {
+                let primary = look(plain).await;
+                doctor::sentinel::diagnose(sentinels, primary, &facts, options.connect_timeout)
+                    .await
+            }
+            (Way::One { plain, .. }, _) => look(plain).await,
+        }
     }
 
     fn check_ttl(&self, ttl: Ttl) -> Result<(), StoreError> {
@@ -282,31 +320,7 @@ impl LeaseBackend for RedisStore {
     }
 
     async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {
-        let options = &self.inner.options;
-        let facts = Facts {
-            ttl,
-            names: options.names.clone(),
-            quarantine: options.quarantine,
-            wait: options.wait.map(|wait| (wait.replicas, wait.within)),
-            durable: options.durable,
-            mark_retention: options.mark_retention,
-            sentinels: matches!(options.servers, Servers::Sentinels(_)),
-            slot: None,
-        };
-        let lanes = self.inner.lanes()?;
-        let look = async |lane: &Lane| {
-            let mut up = lane.sender().link().connection().await?;
-            doctor::diagnose(&mut up.wire, &facts).await
-        };
-        match (&lanes.way, &options.servers) {
-            (Way::Cluster(router), _) => doctor::cluster::diagnose(router, &facts).await,
-            (Way::One { plain, .. }, Servers::Sentinels(sentinels)) => {
-                let primary = look(plain).await;
-                doctor::sentinel::diagnose(sentinels, primary, &facts, options.connect_timeout)
-                    .await
-            }
-            (Way::One { plain, .. }, _) => look(plain).await,
-        }
+        self.look(ttl, false).await
     }
 }
 

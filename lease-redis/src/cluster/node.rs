@@ -21,6 +21,8 @@ pub(crate) enum What<'a> {
     /// A command as it is, which must not be repeated when it may have been
     /// done.
     Command(&'a Cmd),
+    /// One that does no harm twice.
+    Repeatable(&'a Cmd),
 }
 
 impl What<'_> {
@@ -28,6 +30,7 @@ impl What<'_> {
         match self {
             Self::Request(request) => request.may_repeat(),
             Self::Command(_) => false,
+            Self::Repeatable(_) => true,
         }
     }
 }
@@ -93,7 +96,7 @@ impl Node {
             answer.extract_error()
         };
         let answer = match what {
-            What::Command(command) => ask(command).await,
+            What::Command(command) | What::Repeatable(command) => ask(command).await,
             What::Request(request) => match ask(&script.single(request, false)).await {
                 // Nothing ran.
                 Err(error) if is_no_script(&error) => ask(&script.single(request, true)).await,

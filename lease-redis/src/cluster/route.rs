@@ -72,7 +72,12 @@ impl Trouble {
         }
     }
 
-    fn into_error(self) -> StoreError {
+    /// The node has no such script, and ran nothing.
+    pub(crate) fn is_no_script(&self) -> bool {
+        matches!(self, Self::Redis(error) if script::is_no_script(error))
+    }
+
+    pub(crate) fn into_error(self) -> StoreError {
         match self {
             Self::Redis(error) => script::failed(error),
             Self::Store(error) => error,

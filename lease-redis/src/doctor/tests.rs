@@ -21,6 +21,7 @@ pub(super) fn facts() -> Facts {
         mark_retention: Duration::from_secs(24 * 60 * 60),
         sentinels: false,
         slot: None,
+        queues: false,
     }
 }
 
