@@ -96,6 +96,9 @@
 //! # A store of your own
 //! Implement [`QueueStore`], and run both suites of `lease-conformance` against it.
 //! [`MemoryQueues`] is the reference.
+//!
+//! # On Redis
+//! With the cargo feature `redis`: `redis::RedisQueues`, for `queue+redis://` and its kin.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -107,6 +110,8 @@ mod measure;
 mod memory;
 mod name;
 mod queue;
+#[cfg(feature = "redis")]
+pub mod redis;
 // Public only where tests may take a rule out.
 #[cfg_attr(not(feature = "broken-rules"), allow(unreachable_pub))]
 mod rules;

@@ -1,0 +1,36 @@
+-- Gives an acquisition up. ARGV: owner, and '' or the one lane that is meant.
+return { run(function()
+  local owner, only = ARGV[1], ARGV[2]
+  local lanes = { only }
+  if only == '' then lanes = call('SMEMBERS', owner_name(owner)) end
+  -- All of it is read before anything is written.
+  local freed = {}
+  for _, lane in ipairs(lanes) do
+    local r = lane_of(lane)
+    if r.blocks and r.owner == owner then
+      local m = nil
+      if not is_key(lane) then
+        m = item(id_of(r.member))
+        if m.member ~= r.member or m.dead then foreign('an item') end
+      end
+      freed[#freed + 1] = { r, m }
+    end
+  end
+  bury_owner(owner, 'a', tombs)
+  for _, one in ipairs(freed) do
+    local r, m = one[1], one[2]
+    r.standing = 'r'
+    keep(r)
+    if m then
+      write('HSET', item_name(m.id), 'a', digits(math.max(0, m.attempts - 1)))
+      back(m.member, m.visible, now)
+    end
+    hint(r.lane)
+  end
+  if only == '' then
+    write('DEL', owner_name(owner))
+  else
+    write('SREM', owner_name(owner), only)
+  end
+  return 1
+end) }

@@ -1,0 +1,47 @@
+-- Claims a key. ARGV: owner, TTL in microseconds, label, the key, its rule (n next, e
+-- exactly), the rule's number.
+return { run(function()
+  local owner, ttl, label, key = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+  local exactly, number = ARGV[5] == 'e', tonumber(ARGV[6])
+  local lane = 'k:' .. key
+  local r = lane_of(lane)
+  local why = tombstone(owner)
+  if why then return { why == 'r' and 4 or 3 } end
+  if r.blocks then
+    if r.owner ~= owner then
+      return { 0, r.token, math.max(0, now - r.granted), r.expires - now, r.label }
+    end
+    if r.standing == 'v' then return { 4 } end
+    if exactly then
+      if number < r.mark then return { 2, r.mark } end
+      r.token, r.mark = number, number
+    end
+    -- A live claim is never shortened.
+    r.expires = math.max(r.expires, now + ttl)
+    keep(r)
+    own(owner, { lane }, ttl)
+    return { 1, r.token }
+  end
+  local known = r.mark
+  if not r.known then known = floor() end
+  local token
+  if exactly then
+    if number <= known then return { 2, known } end
+    token = number
+  else
+    token = token_above(known, number)
+    if not token then return { 6 } end
+  end
+  local answer, last = { 1, token }, nil
+  if r.standing == 'g' or r.standing == 'v' then
+    answer, last = { 1, token, r.token, r.label }, r.owner
+  end
+  local known_before = r.known
+  r.standing, r.mark, r.token, r.granted, r.expires = 'g', token, token, now, now + ttl
+  r.owner, r.label = owner, label
+  keep(r)
+  if not known_before then note_key(key) end
+  if last then disown(last, lane) end
+  own(owner, { lane }, ttl)
+  return answer
+end) }
