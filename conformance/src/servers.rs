@@ -18,7 +18,7 @@
 //! ```
 //!
 //! [`postgres`] has servers of that kind, their standbys, and a pooler before
-//! them.
+//! them; [`nats`] has them with JetStream, and a cluster of three.
 //!
 //! # What stays behind
 //! Nothing: dropping a server kills it and removes its folder, also when the
@@ -27,8 +27,9 @@
 //! Postgres not even that. (On other systems than Linux the server remains, too.)
 //!
 //! # In a fixture of the suite
-//! A [`RedisServer`](redis::RedisServer) and a
-//! [`PostgresServer`](postgres::PostgresServer) are themselves the hooks for a
+//! A [`RedisServer`](redis::RedisServer), a
+//! [`PostgresServer`](postgres::PostgresServer) and a
+//! [`NatsServer`](nats::NatsServer) are themselves the hooks for a
 //! restart, for lost data and for a pause, and a
 //! [`FaultProxy`](crate::proxy::FaultProxy) is the one for a network:
 //!
@@ -93,6 +94,7 @@
 
 #[cfg(feature = "containers")]
 pub mod container;
+pub mod nats;
 pub mod postgres;
 pub mod redis;
 

@@ -119,10 +119,11 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("redis-server", &["redis-server"]),
     ("initdb", &["postgresql"]),
     ("pgbouncer", &["pgbouncer"]),
+    ("nats-server", &["nats-server"]),
 ];
 
 /// Packages that start a service by themselves.
-const SERVICES: &[&str] = &["redis-server", "postgresql", "pgbouncer"];
+const SERVICES: &[&str] = &["redis-server", "postgresql", "pgbouncer", "nats-server"];
 
 fn install_what_is_missing() -> Result<(), String> {
     let missing = PROGRAMS.iter().filter(|(program, _)| !exists(program));
