@@ -109,6 +109,8 @@ mod keyed;
 mod measure;
 mod memory;
 mod name;
+#[cfg(feature = "nats")]
+pub mod nats;
 mod queue;
 #[cfg(feature = "redis")]
 pub mod redis;

@@ -1,0 +1,24 @@
+//! The store on NATS JetStream.
+#![doc = include_str!("../docs/nats.md")]
+
+mod chain;
+mod doctor;
+mod errors;
+mod lane;
+mod link;
+mod list;
+mod names;
+mod options;
+mod promise;
+mod record;
+mod rules;
+mod sight;
+mod store;
+mod stream;
+mod turns;
+mod url;
+mod wake;
+
+pub use async_nats;
+pub use options::NatsOptions;
+pub use store::NatsStore;
