@@ -9,6 +9,17 @@ use crate::item::{ClaimRef, ItemId, NewItem};
 use crate::name::{GROUP_BYTES, Lane, QueueInput};
 use crate::store::{Capabilities, ClaimRequest, MAX_BATCH, MAX_DELAY, Settle, What};
 
+/// Checks that a store of these capabilities keeps items.
+///
+/// # Errors
+/// `InvalidInput` if it keeps the token items of keys alone.
+pub fn check_items(can: &Capabilities) -> Result<(), StoreError> {
+    match can.items {
+        true => Ok(()),
+        false => Err(input(QueueInput::NoItems)),
+    }
+}
+
 /// Checks what is put against what a store of these capabilities takes.
 ///
 /// # Errors
@@ -16,6 +27,7 @@ use crate::store::{Capabilities, ClaimRequest, MAX_BATCH, MAX_DELAY, Settle, Wha
 /// [`ItemId::TOKEN`], and a payload, a group's name or a delay over its limit; for a
 /// group or a delay where the store has none.
 pub fn check_put(items: &[NewItem], can: &Capabilities) -> Result<(), StoreError> {
+    check_items(can)?;
     if items.len() > MAX_BATCH {
         return Err(input(QueueInput::Batch { items: items.len() }));
     }

@@ -120,7 +120,7 @@ mod rules;
 mod store;
 mod worker;
 
-pub use check::{check_claim, check_put, check_settle};
+pub use check::{check_claim, check_items, check_put, check_settle};
 pub use codec::{Codec, CodecError, Json, Raw};
 pub use error::{QueueError, SettleError};
 pub use item::{ClaimRef, Claimed, ItemId, ItemState, NewItem, Phase};

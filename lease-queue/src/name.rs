@@ -54,6 +54,9 @@ pub enum QueueInput {
         /// The delay that was asked for.
         delay: Duration,
     },
+    /// The store keeps leases of keys alone.
+    #[error("this store keeps leases of keys and no items; put items on another store of queues")]
+    NoItems,
     /// The store has no groups.
     #[error("this store has no groups")]
     NoGroups,

@@ -43,6 +43,9 @@ pub struct Capabilities {
     /// What its leases promise: exclusion, what tokens survive, TTLs, wake-ups. The
     /// same for claims and for keyed leases.
     pub guarantees: Guarantees,
+    /// Items. A store without them keeps the token items of keys alone, for leases:
+    /// what is asked of items is answered as [`check_items`](crate::check_items) says.
+    pub items: bool,
     /// Groups: one owner at a time, first in, first out.
     pub groups: bool,
     /// Items that cannot be claimed before a time.
@@ -60,6 +63,7 @@ impl Capabilities {
     pub fn new(guarantees: Guarantees) -> Self {
         Self {
             guarantees,
+            items: true,
             groups: true,
             delay: true,
             dedup_window: lease_core::TOMBSTONE_RETENTION,

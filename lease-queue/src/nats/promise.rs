@@ -31,6 +31,7 @@ pub(super) fn guarantees(replicas: usize) -> Guarantees {
 
 pub(super) fn capabilities(replicas: usize) -> Capabilities {
     let mut capabilities = Capabilities::new(guarantees(replicas));
+    capabilities.items = false;
     capabilities.groups = false;
     capabilities.delay = false;
     capabilities.dedup_window = Duration::ZERO;

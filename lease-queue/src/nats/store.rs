@@ -23,7 +23,7 @@ use super::options::NatsOptions;
 use super::rules::{Ask, Kept};
 use super::stream as streams;
 use super::{doctor, list, promise, wake};
-use crate::check::{check_claim, check_settle};
+use crate::check::{check_claim, check_items, check_put, check_settle};
 use crate::item::{ClaimRef, Claimed, ItemId, ItemState, NewItem};
 use crate::name::{Lane, QueueName};
 use crate::store::{
@@ -87,6 +87,21 @@ impl NatsStore {
         &self.capabilities.guarantees
     }
 
+    /// Every lane is a key's, where there are no items.
+    fn only_key<'a>(&self, lane: &'a Lane) -> Result<&'a Key, StoreError> {
+        match lane {
+            Lane::Key(key) => Ok(key),
+            _ => Err(self.no_items()),
+        }
+    }
+
+    fn no_items(&self) -> StoreError {
+        match check_items(&self.capabilities) {
+            Err(error) => error,
+            Ok(()) => StoreError::refusing("this store keeps no items"),
+        }
+    }
+
     async fn claim_key(
         &self,
         queue: &QueueName,
@@ -125,9 +140,7 @@ impl NatsStore {
         settle: &Settle,
     ) -> Result<Settled, StoreError> {
         check_settle(claim, settle, &self.capabilities)?;
-        let Lane::Key(key) = &claim.lane else {
-            return Err(no_items());
-        };
+        let key = self.only_key(&claim.lane)?;
         if claim.item != ItemId::TOKEN {
             return Ok(Settled::Lost(LostCause::Unknown));
         }
@@ -148,12 +161,6 @@ impl NatsStore {
     }
 }
 
-fn no_items() -> StoreError {
-    StoreError::refusing(
-        "the store on NATS keeps keyed leases and no items; put items on another store of queues",
-    )
-}
-
 #[async_trait]
 impl QueueStore for NatsStore {
     fn capabilities(&self) -> Capabilities {
@@ -161,17 +168,15 @@ impl QueueStore for NatsStore {
     }
 
     async fn put(&self, _queue: &QueueName, items: &[NewItem]) -> Result<Vec<Added>, StoreError> {
-        match items.is_empty() {
-            true => Ok(Vec::new()),
-            false => Err(no_items()),
-        }
+        check_put(items, &self.capabilities)?;
+        Ok(Vec::new())
     }
 
     async fn claim(&self, queue: &QueueName, request: &ClaimRequest) -> Result<Answer, StoreError> {
         check_claim(request)?;
         promise::check_ttl(request.ttl, self.guarantees())?;
         let What::Key { key, rule } = &request.what else {
-            return Ok(Answer::Nothing { next: None });
+            return Err(self.no_items());
         };
         let ask = Ask {
             owner: request.owner,
@@ -203,8 +208,7 @@ impl QueueStore for NatsStore {
     ) -> Result<(), StoreError> {
         match key {
             Some(key) => self.lanes.abandon(&self.names.key(queue, key), owner).await,
-            // There are no items that it could have claimed, nor ever could.
-            None => Ok(()),
+            None => Err(self.no_items()),
         }
     }
 
@@ -216,9 +220,7 @@ impl QueueStore for NatsStore {
         when: FenceWhen,
     ) -> Result<Token, StoreError> {
         check_fence(at_least)?;
-        let Lane::Key(key) = lane else {
-            return Err(no_items());
-        };
+        let key = self.only_key(lane)?;
         let subject = self.names.key(queue, key);
         self.lanes.fence(&subject, at_least, when).await
     }
@@ -244,15 +246,15 @@ impl QueueStore for NatsStore {
         _queue: &QueueName,
         _dead: bool,
     ) -> BoxStream<'static, Result<ItemState, StoreError>> {
-        stream::empty().boxed()
+        stream::iter([Err(self.no_items())]).boxed()
     }
 
     async fn requeue(&self, _queue: &QueueName, _item: ItemId) -> Result<bool, StoreError> {
-        Ok(false)
+        Err(self.no_items())
     }
 
     async fn depth(&self, _queue: &QueueName) -> Result<Depth, StoreError> {
-        Ok(Depth::default())
+        Err(self.no_items())
     }
 
     async fn watch(

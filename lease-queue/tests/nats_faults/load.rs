@@ -42,7 +42,10 @@ async fn run(url: &str, harm: impl FnOnce(&mut StdRng) + Send + 'static) {
     let before = shared.holdings.all().len();
     let give_up = Instant::now() + Duration::from_secs(60);
     while shared.holdings.all().len() < before + 10 {
-        assert!(Instant::now() < give_up, "no grant after all servers are back");
+        assert!(
+            Instant::now() < give_up,
+            "no grant after all servers are back"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     stop.store(true, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! Servers that are killed and stand still, alone and three together.
 #![allow(clippy::unwrap_used)]
 
+mod items;
 mod load;
 mod opening;
 mod takeover;

@@ -6,7 +6,11 @@ use lease_queue::QueueStore;
 use lease_queue::nats::NatsOptions;
 
 async fn refused(url: &str) -> StoreError {
-    NatsOptions::from_url(url).unwrap().open().await.unwrap_err()
+    NatsOptions::from_url(url)
+        .unwrap()
+        .open()
+        .await
+        .unwrap_err()
 }
 
 #[tokio::test]
@@ -23,7 +27,11 @@ async fn a_server_that_is_not_there_is_unavailable() {
 async fn a_wrong_password_is_refused_and_not_repeated() {
     let server = NatsServer::builder().closed().start().unwrap();
     let right = server.url();
-    NatsOptions::from_url(&right.to_string()).unwrap().open().await.unwrap();
+    NatsOptions::from_url(&right.to_string())
+        .unwrap()
+        .open()
+        .await
+        .unwrap();
     let error = refused(&right.user("kit", "s3cret").to_string()).await;
     assert_eq!(error.kind(), StoreErrorKind::Refusing);
     assert!(!format!("{error:?} {error}").contains("s3cret"));
@@ -37,14 +45,20 @@ async fn tls_needs_the_authority_of_the_server() {
     NatsOptions::from_url(&url).unwrap().open().await.unwrap();
     let stranger = NatsServer::builder().tls().start().unwrap();
     let other = stranger.authority_pem().unwrap().display().to_string();
-    refused(&format!("{}?ca={other}&response_timeout_ms=500", server.url())).await;
+    refused(&format!(
+        "{}?ca={other}&response_timeout_ms=500",
+        server.url()
+    ))
+    .await;
 }
 
 #[tokio::test]
 async fn a_stream_that_would_forget_records_is_refused() {
     let server = NatsServer::builder().start().unwrap();
     let foreign = r#"{"name":"leases-owners","subjects":["leases.own.>"],"max_age":60000000000}"#;
-    server.request("$JS.API.STREAM.CREATE.leases-owners", foreign).unwrap();
+    server
+        .request("$JS.API.STREAM.CREATE.leases-owners", foreign)
+        .unwrap();
     let error = refused(&server.url().to_string()).await;
     assert_eq!(error.kind(), StoreErrorKind::Refusing);
     assert!(error.to_string().contains("max_age"), "{error}");
@@ -68,8 +82,12 @@ async fn a_server_alone_has_no_replicas() {
 async fn a_stream_that_was_removed_is_a_refusal() {
     let server = NatsServer::builder().start().unwrap();
     let one = crate::client(&server.url().to_string()).await;
-    crate::granted(&one, &crate::ask("k", 60_000)).await.unwrap();
-    server.request("$JS.API.STREAM.DELETE.leases-owners", "").unwrap();
+    crate::granted(&one, &crate::ask("k", 60_000))
+        .await
+        .unwrap();
+    server
+        .request("$JS.API.STREAM.DELETE.leases-owners", "")
+        .unwrap();
     let asked = lease_core::LeaseBackend::acquire(&*one, &crate::ask("k", 60_000)).await;
     let error = asked.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Refusing);
