@@ -3,17 +3,20 @@
 //! On one server the stream keeps one message for each subject, and the server takes
 //! a new one only if the last is the expected one: that is all.
 //!
-//! On several servers this check is not enough. Up to NATS 2.9.20 at least, the leader makes it
-//! before a message goes into the log, so that of two at the same time both may be
-//! acknowledged (nats-server issue 4320; with three replicas of 2.9.10 the suite saw
+//! On several servers this check is not enough. Up to NATS 2.9.20 at least, the leader
+//! makes it before a message goes into the log, so that of two at the same time both may
+//! be acknowledged (nats-server issue 4320; with three replicas of 2.9.10 the suite saw
 //! two owners with one token). So the log itself decides, whatever the version: each
-//! record names the one that it replaces, **and of those that replace the same one,
-//! the first in the log has effect**. The log is the same on every server. A message
-//! without effect stays until somebody tidies up, and whoever wrote it finds out
-//! before it answers: it reads what follows the record that it replaced.
+//! record names the one that it replaces, which had effect when its writer read it, and
+//! **of those that replace the same one, the first in the log has effect**. The log is
+//! the same on every server. Whoever wrote a record reads the log behind the one that it
+//! replaced, before it answers.
 //!
-//! Messages are removed only before one that has effect, so that what is found first
-//! after a gap has effect, too.
+//! The server drops a subject's oldest message when there are [`MOST_BEHIND`], and that
+//! is the only way in which any is removed: as long as fewer are behind a record, none of
+//! those behind it is missing. Nothing is deleted nor purged: with replicas of 2.9.10 that
+//! were killed one at a time, messages deleted by their sequence took others along, and a
+//! purge by subject emptied the stream (nats-server issue 4196).
 
 use lease_core::StoreError;
 use tokio::time::Instant;
@@ -24,26 +27,39 @@ use super::link::{Set, Stored, Which};
 use super::record::Record;
 use super::sight::View;
 
-/// Of so many records one is followed by a tidying, on average.
-const TIDY_EVERY: u64 = 8;
+/// The messages of one lane that a stream with replicas keeps. As many clients would
+/// have to ask for the same key before one of them is answered.
+pub(super) const MOST_BEHIND: usize = 1024;
 
-/// The record that has effect, as far as the log was read.
+/// What of the log was read, and which record has effect by that.
 struct Walk {
-    /// Its revision, and itself once it was read.
-    valid: u64,
-    record: Option<Record>,
-    /// The last message that was read.
+    /// The latest revision that had effect for sure.
+    named: u64,
+    /// The first message that replaces it.
+    first: Option<(u64, Record)>,
+    /// The last message that was read; 0 for none.
     last: u64,
+    /// How many were.
+    count: usize,
 }
 
 impl Walk {
+    const fn from(named: u64) -> Self {
+        Self {
+            named,
+            first: None,
+            last: 0,
+            count: 0,
+        }
+    }
+
     /// Takes the next message of the log.
     fn step(&mut self, revision: u64, record: Record) {
         self.last = revision;
-        // A later one than ours is replaced by it only if ours was, too, and is gone.
-        if record.prev >= self.valid {
-            self.valid = revision;
-            self.record = Some(record);
+        self.count += 1;
+        if record.prev > self.named || (record.prev == self.named && self.first.is_none()) {
+            self.named = record.prev;
+            self.first = Some((revision, record));
         }
     }
 }
@@ -64,45 +80,45 @@ impl Lanes {
         }
     }
 
-    /// Follows the log from what is known to have had effect: what this client saw
-    /// last, or else what the last message replaces.
+    /// Follows the log from what this client saw last, or else from what the last
+    /// message replaces: whatever had effect since then comes after it.
     async fn follow(&self, subject: &str, deadline: Instant) -> Result<View, StoreError> {
-        let (mut walk, end) = match self.sights.last(subject).filter(|v| v.revision > 0) {
-            Some(view) => {
-                let walk = Walk {
-                    valid: view.revision,
-                    record: Some(view.record),
-                    last: view.last,
-                };
-                (walk, u64::MAX)
-            }
+        let known = self.sights.last(subject).filter(|view| view.revision > 0);
+        let named = match &known {
+            Some(view) => view.revision,
             None => match self.link.read(subject, Which::Last, deadline).await? {
                 None => return Ok(self.sights.see(subject, 0, 0, Record::default())),
-                Some(stored) => {
-                    let walk = Walk {
-                        valid: self.decode(subject, &stored)?.prev,
-                        record: None,
-                        last: 0,
-                    };
-                    (walk, stored.revision)
-                }
+                Some(stored) => self.decode(subject, &stored)?.prev,
             },
         };
-        let mut from = walk.valid.max(walk.last) + 1;
-        while from <= end {
-            let Some(stored) = self.link.read(subject, Which::From(from), deadline).await? else {
-                break;
-            };
-            walk.step(stored.revision, self.decode(subject, &stored)?);
-            from = stored.revision + 1;
-        }
-        match walk.record {
-            Some(record) => Ok(self.sights.see(subject, walk.valid, walk.last, record)),
+        let walk = self.walk(subject, named, deadline).await?;
+        match (walk.first, known) {
+            (Some((revision, record)), _) => {
+                Ok(self.sights.see(subject, revision, walk.last, record))
+            }
+            (None, Some(view)) => {
+                let last = walk.last.max(view.last);
+                Ok(self.sights.see(subject, view.revision, last, view.record))
+            }
             // A server that is behind the one that answered before.
-            None => Err(StoreError::unavailable(
+            (None, None) => Err(StoreError::unavailable(
                 "the servers do not agree on the record yet; try again",
             )),
         }
+    }
+
+    /// Reads all that is in the log behind a revision that had effect.
+    async fn walk(&self, subject: &str, named: u64, deadline: Instant) -> Result<Walk, StoreError> {
+        let mut walk = Walk::from(named);
+        let mut from = named + 1;
+        while let Some(stored) = self.link.read(subject, Which::From(from), deadline).await? {
+            walk.step(stored.revision, self.decode(subject, &stored)?);
+            from = stored.revision + 1;
+            if walk.count >= MOST_BEHIND {
+                return Err(errors::flooded(subject));
+            }
+        }
+        Ok(walk)
     }
 
     /// Replaces what was seen by this record, if it is still what has effect.
@@ -124,58 +140,42 @@ impl Lanes {
         // It spares the log those that are late anyway. Servers do not agree well on
         // an expected 0 (nats-server pull request 5794).
         let expected = (view.last > 0).then_some(view.last);
-        let set = self.link.set(subject, expected, payload, deadline).await;
-        let Set::Done(revision) = set else {
-            if matches!(set, Set::Moved) {
-                // Should the stream be another one by now, its revisions are lower.
-                self.sights.doubt(subject);
-            }
-            return set;
-        };
-        match self
-            .is_first(subject, view.revision, revision, deadline)
-            .await
-        {
-            Ok(true) => {
-                if revision.is_multiple_of(TIDY_EVERY) {
-                    self.link.forget_before(subject, revision);
+        match self.link.set(subject, expected, payload, deadline).await {
+            Set::Done(revision) => self.verified(subject, view, revision, deadline).await,
+            set => {
+                if matches!(set, Set::Moved) {
+                    // Should the stream be another one by now, its revisions are lower.
+                    self.sights.doubt(subject);
                 }
-                Set::Done(revision)
+                set
             }
-            Ok(false) => Set::Moved,
-            Err(error) => Set::Unknown(errors::not_verified(error)),
         }
     }
 
-    /// Whether of those that replace `prev` the stored `revision` is the first.
-    async fn is_first(
-        &self,
-        subject: &str,
-        prev: u64,
-        revision: u64,
-        deadline: Instant,
-    ) -> Result<bool, StoreError> {
-        let mut from = prev + 1;
-        loop {
-            let Some(stored) = self.link.read(subject, Which::From(from), deadline).await? else {
+    /// Whether what was stored to replace what was seen has effect.
+    async fn verified(&self, subject: &str, view: &View, revision: u64, deadline: Instant) -> Set {
+        let walk = loop {
+            match self.walk(subject, view.revision, deadline).await {
+                Ok(walk) if walk.last >= revision => break walk,
                 // A server that is behind the one that acknowledged it.
-                if self.link.pause(deadline).await.is_err() {
-                    return Err(StoreError::unavailable("no server has the record yet"));
+                Ok(_) if self.link.pause(deadline).await.is_ok() => {}
+                Ok(_) => {
+                    let error = StoreError::unavailable("no server has the record yet");
+                    return Set::Unknown(errors::not_verified(error));
                 }
-                continue;
-            };
-            if stored.revision == revision {
-                return Ok(true);
+                Err(error) => return Set::Unknown(errors::not_verified(error)),
             }
-            if stored.revision > revision {
-                return Err(StoreError::unavailable(
-                    "it was replaced and removed before it was read again",
-                ));
+        };
+        match walk.first {
+            Some((first, _)) if walk.named == view.revision => {
+                if first == revision {
+                    return Set::Done(revision);
+                }
+                self.sights.doubt(subject);
+                Set::Moved
             }
-            if self.decode(subject, &stored)?.prev >= prev {
-                return Ok(false);
-            }
-            from = stored.revision + 1;
+            // One that replaces ours, or another one: a new look tells.
+            _ => Set::Unknown(errors::overtaken()),
         }
     }
 
@@ -189,13 +189,9 @@ impl Lanes {
 mod tests {
     use super::*;
 
-    /// What has effect after these messages, each with what it replaces.
-    fn valid(from: u64, log: &[(u64, u64)]) -> u64 {
-        let mut walk = Walk {
-            valid: from,
-            record: None,
-            last: 0,
-        };
+    /// What has effect by these messages, each with what it replaces.
+    fn tip(named: u64, log: &[(u64, u64)]) -> Option<u64> {
+        let mut walk = Walk::from(named);
         for (revision, prev) in log {
             let record = Record {
                 prev: *prev,
@@ -203,20 +199,37 @@ mod tests {
             };
             walk.step(*revision, record);
         }
-        walk.valid
+        walk.first.map(|(revision, _)| revision)
     }
 
     #[test]
     fn of_those_that_replace_the_same_record_the_first_has_effect() {
-        assert_eq!(valid(0, &[(1, 0), (2, 0), (3, 0)]), 1);
-        assert_eq!(valid(0, &[(1, 0), (2, 0), (5, 1), (6, 1), (7, 2)]), 5);
+        assert_eq!(tip(0, &[(1, 0), (2, 0), (3, 0)]), Some(1));
+        assert_eq!(tip(0, &[(1, 0), (2, 0), (5, 1), (6, 1), (7, 0)]), Some(5));
         // One that was under way for long, and lands after its time.
-        assert_eq!(valid(5, &[(8, 1), (9, 5), (10, 0), (11, 9)]), 11);
+        assert_eq!(tip(5, &[(8, 1), (9, 5), (10, 0), (11, 9)]), Some(11));
+        // Nothing that came since then has effect.
+        assert_eq!(tip(5, &[(8, 1), (9, 4)]), None);
     }
 
+    /// A chain, with messages among it that have no effect, of which the oldest are gone:
+    /// wherever one begins to read, so that none behind that place is missing.
     #[test]
-    fn what_is_first_after_a_gap_has_effect() {
-        // 12 replaced 10, 15 replaced 12, and all before 15 was removed.
-        assert_eq!(valid(10, &[(15, 12), (16, 12), (17, 10)]), 15);
+    fn the_same_record_has_effect_wherever_one_begins() {
+        let log = [
+            (10, 9),
+            (12, 10),
+            (13, 10),
+            (15, 12),
+            (16, 12),
+            (20, 15),
+            (21, 15),
+            (30, 12),
+        ];
+        for named in [9, 10, 12, 15] {
+            let behind: Vec<_> = log.iter().copied().filter(|m| m.0 > named).collect();
+            assert_eq!(tip(named, &behind), Some(20), "from {named}");
+        }
+        assert_eq!(tip(20, &[(21, 15), (30, 12)]), None);
     }
 }

@@ -131,6 +131,17 @@ pub(super) fn not_verified(cause: StoreError) -> StoreError {
     )
 }
 
+pub(super) fn flooded(subject: &str) -> StoreError {
+    StoreError::refusing(format!(
+        "the subject {subject} is full of records that came at the same time, so that the one \
+         that counts may be gone; use fewer clients for this key, and another prefix from now on"
+    ))
+}
+
+pub(super) fn overtaken() -> StoreError {
+    StoreError::unknown_outcome("the record was overtaken before it was read again")
+}
+
 pub(super) fn cut_before_ack() -> StoreError {
     StoreError::unknown_outcome("the connection ended before the record was acknowledged")
 }

@@ -181,17 +181,6 @@ impl Link {
         }
     }
 
-    /// Removes the subject's messages before this one, in the background: a tidying
-    /// that somebody else does if it fails.
-    pub(super) fn forget_before(&self, subject: &str, revision: u64) {
-        let (stream, subject) = (self.stream.clone(), subject.to_owned());
-        let limit = self.limit;
-        tokio::spawn(async move {
-            let purge = stream.purge().filter(subject).sequence(revision);
-            let _ = timeout(limit, purge.into_future()).await;
-        });
-    }
-
     /// Lets others get on who were faster, longer after each try, and each for another
     /// time; an error if there is no time for one more.
     pub(super) async fn step_aside(&self, tries: u32, deadline: Instant) -> Result<(), ()> {

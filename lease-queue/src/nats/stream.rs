@@ -7,6 +7,7 @@ use async_nats::jetstream::stream::{
 use async_nats::jetstream::{Context, ErrorCode};
 use lease_core::StoreError;
 
+use super::chain::MOST_BEHIND;
 use super::errors;
 use super::names::Names;
 use super::options::NatsOptions;
@@ -19,14 +20,14 @@ const REPLICAS: usize = 3;
 const fn most_per_subject(replicas: usize) -> i64 {
     match replicas {
         0 | 1 => 1,
-        _ => -1,
+        _ => MOST_BEHIND as i64,
     }
 }
 
 fn wanted(names: &Names, replicas: usize) -> Config {
     Config {
         name: names.stream(),
-        description: Some("owner records of leases; never delete one".into()),
+        description: Some("owner records of leases; do not delete any".into()),
         subjects: vec![names.all()],
         retention: RetentionPolicy::Limits,
         storage: StorageType::File,
@@ -37,8 +38,9 @@ fn wanted(names: &Names, replicas: usize) -> Config {
         max_bytes: -1,
         max_consumers: -1,
         discard: DiscardPolicy::New,
+        // With replicas these may also take other messages along: see `chain`.
         deny_delete: true,
-        deny_purge: replicas == 1,
+        deny_purge: true,
         // The server tells of each record once it has it: for those who wait.
         republish: Some(Republish {
             source: names.all(),
@@ -135,7 +137,6 @@ fn fits(found: &Config, names: &Names) -> Result<usize, StoreError> {
             found.max_messages_per_subject != ours.max_messages_per_subject,
             "max_msgs_per_subject",
         ),
-        (found.deny_purge && found.num_replicas > 1, "deny_purge"),
         (!found.max_age.is_zero(), "max_age"),
         (found.retention != ours.retention, "its retention"),
         (found.discard != ours.discard, "its discard policy"),

@@ -75,11 +75,12 @@ impl NatsCluster {
             _routes: routes,
         };
         cluster.start()?;
+        cluster.until_there_is_room()?;
         Ok(cluster)
     }
 
     /// Starts all nodes that do not run, with their data; returns when all three
-    /// follow one leader and a stream of three replicas can be made.
+    /// follow one leader and have their streams up to date, by their own word.
     ///
     /// # Errors
     /// If a node does not start, or they do not come together in time.
@@ -99,15 +100,7 @@ impl NatsCluster {
         // One that cannot tell yet does not follow.
         until("follow one leader", LIMIT, || {
             Ok(self.is_one().unwrap_or(false))
-        })?;
-        // The leader hears of each node's room later than of the node.
-        until("make a stream of three replicas", LIMIT, || {
-            let probe = r#"{"name":"kit-probe","subjects":["kit-probe"],"num_replicas":3}"#;
-            let made = self.nodes[0].request("$JS.API.STREAM.CREATE.kit-probe", probe);
-            Ok(made.is_ok())
-        })?;
-        let removed = self.nodes[0].request("$JS.API.STREAM.DELETE.kit-probe", "");
-        removed.map(drop)
+        })
     }
 
     /// One node, by its number.
@@ -172,6 +165,17 @@ impl NatsCluster {
             login: None,
             addresses: self.nodes().map(NatsServer::address).collect(),
         }
+    }
+
+    fn until_there_is_room(&self) -> Result<(), ServerError> {
+        // The leader hears of each node's room later than of the node.
+        until("make a stream of three replicas", LIMIT, || {
+            let probe = r#"{"name":"kit-probe","subjects":["kit-probe"],"num_replicas":3}"#;
+            let made = self.nodes[0].request("$JS.API.STREAM.CREATE.kit-probe", probe);
+            Ok(made.is_ok())
+        })?;
+        let removed = self.nodes[0].request("$JS.API.STREAM.DELETE.kit-probe", "");
+        removed.map(drop)
     }
 
     /// Whether all follow one leader, which has all of them.
