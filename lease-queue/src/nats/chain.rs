@@ -39,24 +39,24 @@ struct Walk {
     first: Option<(u64, Record)>,
     /// The last message that was read; 0 for none.
     last: u64,
-    /// How many were.
-    count: usize,
+    /// What each of them replaces.
+    replaced: Vec<u64>,
 }
 
 impl Walk {
-    const fn from(named: u64) -> Self {
+    fn from(named: u64) -> Self {
         Self {
             named,
             first: None,
             last: 0,
-            count: 0,
+            replaced: Vec::new(),
         }
     }
 
     /// Takes the next message of the log.
     fn step(&mut self, revision: u64, record: Record) {
         self.last = revision;
-        self.count += 1;
+        self.replaced.push(record.prev);
         if record.prev > self.named || (record.prev == self.named && self.first.is_none()) {
             self.named = record.prev;
             self.first = Some((revision, record));
@@ -114,7 +114,7 @@ impl Lanes {
         while let Some(stored) = self.link.read(subject, Which::From(from), deadline).await? {
             walk.step(stored.revision, self.decode(subject, &stored)?);
             from = stored.revision + 1;
-            if walk.count >= MOST_BEHIND {
+            if walk.replaced.len() >= MOST_BEHIND {
                 return Err(errors::flooded(subject));
             }
         }
@@ -166,6 +166,10 @@ impl Lanes {
                 Err(error) => return Set::Unknown(errors::not_verified(error)),
             }
         };
+        if walk.replaced.contains(&revision) {
+            // It had effect, and somebody has built on it since.
+            return Set::Done(revision);
+        }
         match walk.first {
             Some((first, _)) if walk.named == view.revision => {
                 if first == revision {
@@ -174,7 +178,7 @@ impl Lanes {
                 self.sights.doubt(subject);
                 Set::Moved
             }
-            // One that replaces ours, or another one: a new look tells.
+            // Others have got further, and ours may be gone: a new look tells.
             _ => Set::Unknown(errors::overtaken()),
         }
     }
