@@ -24,6 +24,7 @@ use tokio::time::timeout;
 
 use crate::address::Address;
 use crate::connection::{CONNECTING, Origin};
+use crate::layout::Layout;
 use crate::names::Names;
 use ask::{Asker, Refusal};
 
@@ -32,6 +33,7 @@ use ask::{Asker, Refusal};
 pub(crate) struct Facts {
     /// The TTL in mind.
     pub(crate) ttl: Ttl,
+    pub(crate) layout: &'static Layout,
     pub(crate) names: Names,
     /// The store makes tables that are missing.
     pub(crate) migrate: bool,

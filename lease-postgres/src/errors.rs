@@ -148,10 +148,10 @@ pub(crate) fn refused_at_start(error: &Error) -> bool {
     })
 }
 
-/// Whether the tables are gone: somebody dropped them, or the server came back
+/// Whether the tables or their functions are gone: somebody dropped them, or the server came back
 /// without them.
 pub(crate) fn tables_gone(error: &Error) -> bool {
-    server(error).is_some_and(|said| matches!(said.code(), "42P01" | "3F000"))
+    server(error).is_some_and(|said| matches!(said.code(), "42P01" | "3F000" | "42883"))
 }
 
 /// Whose limit of connections is reached.

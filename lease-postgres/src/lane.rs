@@ -10,7 +10,7 @@
 //! request asks again after a short pause, until its time is over: whoever keeps
 //! one row locked for long keeps no other key and no connection waiting.
 
-mod again;
+pub(crate) mod again;
 mod batch;
 
 use std::collections::VecDeque;
@@ -22,9 +22,10 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::exchange::{Exchange, Failure};
+use crate::exchange::Exchange;
 use crate::reply::{Replies, Reply};
 use crate::request::{Kind, Request};
+use crate::wire::Failure;
 use again::Again;
 
 /// The most requests in one statement.

@@ -179,18 +179,23 @@ pub mod guide;
 mod held;
 mod in_transaction;
 mod lane;
+mod layout;
 mod list;
 mod names;
 mod options;
+#[doc(hidden)]
+pub mod parts;
 mod pooler;
 mod renewals;
 mod reply;
 mod request;
+mod runtimes;
 mod schema;
 mod sql;
 mod store;
 mod url;
 mod wake;
+mod wire;
 mod witness;
 
 pub use in_transaction::{InTransaction, must_begin_again};

@@ -1,6 +1,6 @@
 //! How a store is opened.
 
-mod limits;
+pub(crate) mod limits;
 mod shown;
 
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use sqlx::postgres::{PgConnectOptions, PgPool};
 
 use crate::connection::Origin;
 use crate::in_transaction::InTransaction;
+use crate::layout::LEASES;
 use crate::names::Names;
 use crate::schema::{self, Making};
 use crate::store::PostgresStore;
@@ -259,14 +260,14 @@ impl PostgresOptions {
     /// second run changes nothing.
     #[must_use]
     pub fn schema_sql(&self) -> String {
-        schema::script::all(&self.names)
+        schema::script::all(&LEASES, &self.names)
     }
 
     /// The SQL that gives `role` the rights to use the tables, and no more; it
     /// then needs [`migrate`](Self::migrate) no longer.
     #[must_use]
     pub fn grants_sql(&self, role: &str) -> String {
-        schema::script::grants(&self.names, role)
+        schema::script::grants(&LEASES, &self.names, role)
     }
 
     /// What uses this store's leases inside transactions of the user's own, over the

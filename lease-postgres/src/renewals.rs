@@ -7,10 +7,10 @@ use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
 use lease_core::{Key, RenewOutcome, RenewRequest, StoreError};
 
-use crate::exchange::Failure;
 use crate::lane::Lane;
 use crate::reply::Reply;
 use crate::request::Request;
+use crate::wire::Failure;
 
 /// Requests for one statement, each with its place among all.
 type Chunk<'a> = Vec<(usize, &'a RenewRequest)>;

@@ -13,46 +13,8 @@ use tokio::time::timeout;
 
 use crate::connection::Up;
 use crate::errors::{self, Phase};
+use crate::layout::Layout;
 use crate::names::{Names, quoted};
-
-/// Of the tables' layout.
-pub(crate) const VERSION: i32 = 1;
-/// What it makes, with what each takes.
-const SIGNATURES: [(&str, &str); 2] = [("admit", "text, bigint"), ("hold", "text, bytea, bigint")];
-
-/// Our tables, and the columns that this version knows.
-const COLUMNS: [(&str, &[&str]); 4] = [
-    ("schema", &["only", "version", "compatible"]),
-    (
-        "keys",
-        &[
-            "key",
-            "mark",
-            "version",
-            "awaited_us",
-            "owner",
-            "token",
-            "label",
-            "granted_us",
-            "expires_us",
-            "standing",
-            "session",
-            "grace_us",
-        ],
-    ),
-    ("tombstones", &["key", "owner", "reason", "until_us"]),
-    ("gate", &["resource", "token"]),
-];
-
-/// What the names of our tables end with.
-pub(crate) fn table_suffixes() -> impl Iterator<Item = &'static str> {
-    COLUMNS.iter().map(|(suffix, _)| *suffix)
-}
-
-/// Our functions, without the prefix, and what each takes.
-pub(crate) fn functions() -> impl Iterator<Item = (&'static str, &'static str)> {
-    SIGNATURES.into_iter()
-}
 
 /// For all of it: many programs that start at once wait for each other.
 const TIME: Duration = Duration::from_secs(60);
@@ -60,6 +22,7 @@ const TIME: Duration = Duration::from_secs(60);
 /// The tables of one store.
 #[derive(Debug)]
 pub(crate) struct Schema {
+    layout: &'static Layout,
     names: Names,
     making: Making,
 }
@@ -89,8 +52,12 @@ enum Found {
 }
 
 impl Schema {
-    pub(crate) fn new(names: Names, making: Making) -> Self {
-        Self { names, making }
+    pub(crate) fn new(layout: &'static Layout, names: Names, making: Making) -> Self {
+        Self {
+            layout,
+            names,
+            making,
+        }
     }
 
     /// Sees to it that the tables are there.
@@ -141,15 +108,17 @@ impl Schema {
         };
         StoreError::refusing(format!(
             "{what}, and {why}; see whether ?schema= and ?table_prefix= in the URL are right, or \
-             run what `lease schema` (PostgresOptions::schema_sql) prints"
+             run what {} prints",
+            self.layout.printed_by
         ))
     }
 
     fn older(&self, why: &str) -> StoreError {
         StoreError::refusing(format!(
             "the functions of leases in the schema {:?} are an earlier program's, and were not \
-             replaced{why}; let their owner run what PostgresOptions::schema_sql gives",
-            self.names.schema()
+             replaced{why}; let their owner run what {} prints",
+            self.names.schema(),
+            self.layout.printed_by
         ))
     }
 
@@ -189,9 +158,10 @@ impl Schema {
         if !there {
             return Ok(Found::Nowhere);
         }
-        let names: Vec<String> = COLUMNS
+        let tables = self.layout.tables;
+        let names: Vec<String> = tables
             .iter()
-            .map(|(table, _)| self.names.bare(table))
+            .map(|table| self.names.bare(table.suffix))
             .collect();
         let found = query(
             "SELECT c.relname::text AS name, c.relkind::text AS kind, \
@@ -207,7 +177,7 @@ impl Schema {
         .await
         .map_err(failed)?;
         let mut missing = Vec::new();
-        for ((_, columns), name) in COLUMNS.iter().zip(&names) {
+        for (table, name) in tables.iter().zip(&names) {
             let mut there = false;
             for row in &found {
                 let read = |error| errors::classify(Phase::Unsent, "looking at the tables", error);
@@ -216,7 +186,10 @@ impl Schema {
                 }
                 let kind: String = row.try_get("kind").map_err(read)?;
                 let has: Vec<String> = row.try_get("columns").map_err(read)?;
-                let ours = columns.iter().all(|column| has.iter().any(|h| h == column));
+                let ours = table
+                    .columns
+                    .iter()
+                    .all(|column| has.iter().any(|h| h == column));
                 if !matches!(kind.as_str(), "r" | "p") || !ours {
                     return Err(StoreError::refusing(format!(
                         "{name:?} in the schema {:?} is not the leases' own; nothing was changed, \
@@ -230,14 +203,14 @@ impl Schema {
                 missing.push(name.clone());
             }
         }
-        let (lacking, functions) = functions::look(&self.names, &mut *db).await?;
+        let (lacking, functions) = functions::look(self.layout, &self.names, &mut *db).await?;
         if !missing.is_empty() {
             missing.extend(lacking);
             return Ok(Found::Missing(missing));
         }
         let versions = AssertSqlSafe(format!(
             "SELECT version, compatible FROM {}",
-            self.names.full("schema")
+            self.names.full(self.layout.version_table())
         ));
         let row: Option<(i32, i32)> = sqlx::query_as(versions)
             .persistent(false)
@@ -247,15 +220,18 @@ impl Schema {
         match row {
             None => Ok(Found::Missing(vec![format!(
                 "the version in {}",
-                self.names.bare("schema")
+                self.names.bare(self.layout.version_table())
             )])),
-            Some((_, compatible)) if compatible <= VERSION => Ok(match lacking.is_empty() {
-                true => functions,
-                false => Found::NoFunctions(lacking),
-            }),
+            Some((_, compatible)) if compatible <= self.layout.version => {
+                Ok(match lacking.is_empty() {
+                    true => functions,
+                    false => Found::NoFunctions(lacking),
+                })
+            }
             Some((version, compatible)) => Err(StoreError::refusing(format!(
                 "the tables have version {version}, for programs from version {compatible} on, and \
-                 this program knows version {VERSION}; upgrade the program"
+                 this program knows version {}; upgrade the program",
+                self.layout.version
             ))),
         }
     }
@@ -290,7 +266,7 @@ impl Schema {
                 true => String::new(),
                 false => format!("CREATE SCHEMA {};", quoted(self.names.schema())),
             };
-            let make = format!("{schema}\n{}", script::tables(&self.names));
+            let make = format!("{schema}\n{}", script::tables(self.layout, &self.names));
             raw_sql(AssertSqlSafe(make))
                 .execute(&mut *db)
                 .await

@@ -99,7 +99,10 @@ pub(crate) fn filled(text: &str, names: &Names) -> String {
             "channel" => whole.push_str(&names.channel()),
             "quote" => whole.push_str(&names.quote()),
             "tombstones_until" => whole.push_str(&names.local(name)),
-            table => whole.push_str(&names.full(table)),
+            table => match table.strip_prefix("local:") {
+                Some(index) => whole.push_str(&names.local(index)),
+                None => whole.push_str(&names.full(table)),
+            },
         }
         whole.push_str(rest);
     }

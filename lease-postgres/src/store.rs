@@ -1,7 +1,7 @@
 //! The store.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
@@ -11,8 +11,7 @@ use lease_core::{
     Token, Ttl, check_fence,
 };
 use sqlx::SqlStr;
-use tokio::runtime::{self, Handle};
-use tokio::sync::oneshot;
+use tokio::runtime::Handle;
 
 use crate::connection::Origin;
 use crate::doctor::{self, Facts};
@@ -20,15 +19,18 @@ use crate::exchange::Exchange;
 use crate::held::Held;
 use crate::in_transaction::InTransaction;
 use crate::lane::Lane;
+use crate::layout::LEASES;
 use crate::list;
 use crate::options::PostgresOptions;
 use crate::pooler;
 use crate::renewals;
 use crate::reply::Reply;
 use crate::request::Request;
+use crate::runtimes::{Ends, Runtimes};
 use crate::schema::{Making, Schema};
 use crate::sql::Statements;
 use crate::wake::WakeUps;
+use crate::wire::Wire;
 use crate::witness::{Looks, Witness};
 
 /// Connections for renewals alone: they never queue behind anything else.
@@ -51,7 +53,7 @@ struct Inner {
     statements: Arc<Statements>,
     wake_ups: WakeUps,
     looks: Looks,
-    lanes: Mutex<Vec<(runtime::Id, Arc<Lanes>)>>,
+    lanes: Runtimes<Lanes>,
 }
 
 /// The connections of one runtime.
@@ -60,8 +62,6 @@ struct Lanes {
     renewals: Arc<Lane>,
     /// The client's session, if leases end with it.
     witness: Option<Arc<Witness>>,
-    /// Ends the task that would forget this.
-    _alive: oneshot::Sender<()>,
 }
 
 impl PostgresStore {
@@ -71,7 +71,7 @@ impl PostgresStore {
         let statements = Arc::new(Statements::new(&options.names));
         Self {
             inner: Arc::new(Inner {
-                schema: Arc::new(Schema::new(options.names.clone(), options.making)),
+                schema: Arc::new(Schema::new(&LEASES, options.names.clone(), options.making)),
                 wake_ups: WakeUps::new(
                     origin.clone(),
                     statements.wait.clone(),
@@ -80,7 +80,7 @@ impl PostgresStore {
                 origin,
                 statements,
                 looks: Looks::default(),
-                lanes: Mutex::new(Vec::new()),
+                lanes: Runtimes::default(),
                 options,
             }),
         }
@@ -118,22 +118,24 @@ impl Lanes {
     }
 }
 
+impl Ends for Lanes {
+    fn end(&self) {
+        self.usual.close();
+        self.renewals.close();
+    }
+}
+
 impl Inner {
     /// The connections of the runtime that we are on.
-    fn lanes(self: &Arc<Self>) -> Result<Arc<Lanes>, StoreError> {
-        let runtime = Handle::try_current().map_err(|error| {
-            let words = "lease-postgres needs a tokio runtime; call it from within one";
-            StoreError::with_source(lease_core::StoreErrorKind::InvalidInput, words, error)
-        })?;
-        let id = runtime.id();
-        let mut all = self.lanes.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some((_, lanes)) = all.iter().find(|(known, _)| *known == id) {
-            return Ok(Arc::clone(lanes));
-        }
+    fn lanes(&self) -> Result<Arc<Lanes>, StoreError> {
+        self.lanes.here(|runtime| self.lanes_on(runtime))
+    }
+
+    fn lanes_on(&self, runtime: &Handle) -> Lanes {
         let statements = &self.statements;
         let grace = self.options.crash_detection;
         let witness = grace.map(|grace| Witness::new(self.origin.clone(), grace, runtime.clone()));
-        let exchange = |most, prepared: &[&SqlStr]| {
+        let wire = |most, prepared: &[&SqlStr]| {
             let held = Held::new(
                 self.origin.clone(),
                 Arc::clone(&self.schema),
@@ -141,13 +143,7 @@ impl Inner {
                 most,
                 prepared.iter().copied().cloned().collect(),
             );
-            Exchange::new(
-                held,
-                Arc::clone(statements),
-                self.options.retention_us(),
-                self.options.response_timeout,
-                witness.clone(),
-            )
+            Wire::new(held, self.options.response_timeout)
         };
         let most = self.options.connections;
         let usual = [
@@ -155,48 +151,21 @@ impl Inner {
             &statements.release,
             &statements.abandon,
         ];
-        let usual = exchange(most, &usual);
+        let usual = wire(most, &usual);
         let renewals = [&statements.prolong, &statements.renew];
-        let renewals = exchange(RENEWAL_CONNECTIONS, &renewals).or_else(usual.held());
-        let (alive, gone) = oneshot::channel::<()>();
-        let lanes = Arc::new(Lanes {
-            witness: witness.clone(),
-            usual: Lane::new(usual, runtime.clone(), most),
-            renewals: Lane::new(renewals, runtime.clone(), RENEWAL_CONNECTIONS),
-            _alive: alive,
-        });
-        all.push((id, Arc::clone(&lanes)));
-        // A runtime that is shutting down drops the task at once, and what it
-        // forgets by takes the lock.
-        drop(all);
-        let forget = Forget {
-            inner: Arc::downgrade(self),
-            id,
+        let renewals = wire(RENEWAL_CONNECTIONS, &renewals).or_else(usual.held());
+        let exchange = |wire| {
+            Exchange::new(
+                wire,
+                Arc::clone(statements),
+                self.options.retention_us(),
+                witness.clone(),
+            )
         };
-        runtime.spawn(async move {
-            let _forget = forget;
-            let _ = gone.await;
-        });
-        Ok(lanes)
-    }
-}
-
-/// Forgets a runtime's connections when the runtime drops its tasks.
-struct Forget {
-    inner: Weak<Inner>,
-    id: runtime::Id,
-}
-
-impl Drop for Forget {
-    fn drop(&mut self) {
-        if let Some(inner) = self.inner.upgrade() {
-            let mut all = inner.lanes.lock().unwrap_or_else(|e| e.into_inner());
-            let gone: Vec<_> = all.extract_if(.., |(id, _)| *id == self.id).collect();
-            drop(all);
-            for (_, lanes) in gone {
-                lanes.usual.close();
-                lanes.renewals.close();
-            }
+        Lanes {
+            usual: Lane::new(exchange(usual), runtime.clone(), most),
+            renewals: Lane::new(exchange(renewals), runtime.clone(), RENEWAL_CONNECTIONS),
+            witness,
         }
     }
 }
@@ -277,7 +246,7 @@ impl LeaseBackend for PostgresStore {
         }
         match way.shares() {
             Some(true) => Ok(pooler::polls()),
-            _ => self.inner.wake_ups.watch(key.clone()).await,
+            _ => self.inner.wake_ups.watch(key.to_string()).await,
         }
     }
 
@@ -302,6 +271,7 @@ impl LeaseBackend for PostgresStore {
         let options = &self.inner.options;
         let facts = Facts {
             ttl,
+            layout: &LEASES,
             names: options.names.clone(),
             migrate: options.making == Making::Missing,
             connections: options.connections,

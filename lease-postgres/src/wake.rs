@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use futures_util::stream::{self, BoxStream, StreamExt};
-use lease_core::{Key, StoreError, StoreErrorKind};
+use lease_core::{StoreError, StoreErrorKind};
 use sqlx::SqlStr;
 use tokio::runtime::{self, Handle};
 
@@ -69,7 +69,7 @@ impl WakeUps {
     ///
     /// # Cancel safety
     /// Dropping the future or the stream ends the subscription.
-    pub(crate) async fn watch(&self, key: Key) -> Result<BoxStream<'static, ()>, StoreError> {
+    pub(crate) async fn watch(&self, key: String) -> Result<BoxStream<'static, ()>, StoreError> {
         let mut seat = self.seat(key)?;
         seat.subscribed().await?;
         Ok(stream::unfold(seat, |mut seat| async move {
@@ -78,7 +78,7 @@ impl WakeUps {
         .boxed())
     }
 
-    fn seat(&self, key: Key) -> Result<Seat, StoreError> {
+    fn seat(&self, key: String) -> Result<Seat, StoreError> {
         let runtime = Handle::try_current().map_err(|error| {
             StoreError::with_source(
                 StoreErrorKind::Unavailable,

@@ -5,18 +5,8 @@ use lease_core::Finding;
 use super::server::Look;
 use super::tables::Tables;
 use super::{Facts, critical, healthy, unchecked};
+use crate::layout::RIGHTS;
 use crate::names::quoted;
-
-const NAMES: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
-
-/// Those of [`NAMES`] that the store needs of a table.
-fn needed(suffix: &str) -> [bool; 4] {
-    match suffix {
-        "schema" => [true, false, false, false],
-        "tombstones" => [true; 4],
-        _ => [true, true, true, false],
-    }
-}
 
 pub(super) fn judge(tables: &Tables, look: &Look, facts: &Facts) -> Option<Finding> {
     let why = "without one of its rights the store refuses what needs it";
@@ -40,8 +30,8 @@ pub(super) fn judge(tables: &Tables, look: &Look, facts: &Facts) -> Option<Findi
     }
     for table in all {
         let Some(is) = &table.is else { continue };
-        let wanted = needed(table.suffix).into_iter().zip(is.rights);
-        let lacking: Vec<_> = NAMES
+        let wanted = table.needed.into_iter().zip(is.rights);
+        let lacking: Vec<_> = RIGHTS
             .into_iter()
             .zip(wanted)
             .filter(|(_, (needs, has))| *needs && !has)

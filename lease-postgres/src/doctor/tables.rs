@@ -5,8 +5,8 @@ use lease_core::{Finding, StoreError};
 use super::ask::{Answer, Asker, Line, Refusal};
 use super::server::Look;
 use super::{Facts, critical, healthy, note, unchecked};
+use crate::layout::{self, Layout};
 use crate::names::{literal, quoted};
-use crate::schema;
 
 /// More rows than most programs ever ask for.
 const MANY: i64 = 5_000_000;
@@ -23,6 +23,8 @@ pub(super) struct Tables {
 pub(super) struct Table {
     /// Without the prefix.
     pub(super) suffix: &'static str,
+    /// Of SELECT, INSERT, UPDATE and DELETE.
+    pub(super) needed: [bool; 4],
     pub(super) name: String,
     /// `None` while it is missing.
     pub(super) is: Option<Is>,
@@ -78,8 +80,11 @@ impl Tables {
                 create: line.flag("create")?,
             })
         });
-        let listed: Vec<String> = schema::table_suffixes()
-            .map(|suffix| literal(&names.bare(suffix)))
+        let listed: Vec<String> = facts
+            .layout
+            .tables
+            .iter()
+            .map(|table| literal(&names.bare(table.suffix)))
             .collect();
         let lines = asker
             .all(format!(
@@ -104,11 +109,12 @@ impl Tables {
             ))
             .await?;
         let all = lines.and_then(|lines| {
-            let read = |(suffix, line)| Table::read(suffix, line);
-            schema::table_suffixes().zip(&lines).map(read).collect()
+            let tables = facts.layout.tables.iter().zip(&lines);
+            let read = |(table, line)| Table::read(table, line);
+            tables.map(read).collect()
         });
-        let listed = schema::functions().map(|(name, takes)| {
-            let (name, takes) = (literal(&names.bare(name)), literal(takes));
+        let listed = facts.layout.functions.iter().map(|one| {
+            let (name, takes) = (literal(&names.bare(one.suffix)), literal(one.takes));
             format!("({name}, {takes})")
         });
         let listed: Vec<_> = listed.collect();
@@ -127,7 +133,7 @@ impl Tables {
         let versions = asker
             .one(format!(
                 "SELECT version::bigint AS version, compatible::bigint AS compatible FROM {}",
-                names.full("schema")
+                names.full(facts.layout.version_table())
             ))
             .await?;
         let versions =
@@ -178,7 +184,7 @@ impl Function {
 }
 
 impl Table {
-    fn read(suffix: &'static str, line: &Line) -> Answer<Self> {
+    fn read(of: &layout::Table, line: &Line) -> Answer<Self> {
         let there = line.flag("there")?;
         let is = Is {
             unlogged: line.flag("unlogged")?,
@@ -196,7 +202,8 @@ impl Table {
             ],
         };
         Ok(Self {
-            suffix,
+            suffix: of.suffix,
+            needed: of.rights,
             name: line.text("name")?,
             is: there.then_some(is),
         })
@@ -213,7 +220,7 @@ pub(super) fn judge(tables: &Tables, look: &Look, facts: &Facts) -> Vec<Finding>
     if !missing.is_empty() {
         return vec![absent(&missing, tables, look, facts)];
     }
-    let mut findings = vec![version(tables)];
+    let mut findings = vec![version(tables, facts.layout)];
     let lost: Vec<_> = all
         .iter()
         .filter(|table| table.is.as_ref().is_some_and(|is| is.unlogged))
@@ -253,8 +260,10 @@ fn absent(missing: &[&str], tables: &Tables, look: &Look, facts: &Facts) -> Find
         "tables: {} missing in the schema {schema:?}",
         missing.join(", ")
     );
-    let by_hand =
-        "run what `lease schema` (PostgresOptions::schema_sql) prints as somebody who may";
+    let by_hand = format!(
+        "run what {} prints as somebody who may",
+        facts.layout.printed_by
+    );
     let create = tables.schema.as_ref().is_ok_and(|s| s.create);
     if look.standby == Ok(true) {
         critical(
@@ -275,12 +284,12 @@ fn absent(missing: &[&str], tables: &Tables, look: &Look, facts: &Facts) -> Find
     }
 }
 
-fn version(tables: &Tables) -> Finding {
+fn version(tables: &Tables, layout: &Layout) -> Finding {
     let why = "a program and the tables must know each other";
     match &tables.versions {
         Ok((version, compatible)) => {
             let what = format!("tables: there, of version {version}");
-            match *compatible <= i64::from(schema::VERSION) {
+            match *compatible <= i64::from(layout.version) {
                 true => healthy(what, why),
                 false => critical(
                     format!("{what}, for programs from version {compatible} on"),
@@ -293,7 +302,7 @@ fn version(tables: &Tables) -> Finding {
             format!("tables: there, without their version ({refusal})"),
             why,
         )
-        .advice("run what `lease schema` (PostgresOptions::schema_sql) prints"),
+        .advice(format!("run what {} prints", layout.printed_by)),
         Err(refusal) => unchecked("tables", why, refusal)
             .advice("give the role the rights that it lacks, and look again"),
     }

@@ -1,10 +1,11 @@
 //! What is done after an answer: asking again, telling others, tidying up.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lease_core::{Key, StoreError, Ttl};
+use lease_core::{StoreError, Ttl};
 use tokio::time::Instant;
 
 use super::Lane;
@@ -18,7 +19,7 @@ const PURGE_EVERY_S: u64 = 10;
 
 /// Asks again while a row is locked or changes under the hands.
 #[derive(Debug)]
-pub(super) struct Again {
+pub struct Again {
     begun: Instant,
     limit: Duration,
     /// None before the first pause: a row that has just changed can be asked for
@@ -27,7 +28,9 @@ pub(super) struct Again {
 }
 
 impl Again {
-    pub(super) fn new(limit: Duration) -> Self {
+    /// For so long at most.
+    #[must_use]
+    pub fn new(limit: Duration) -> Self {
         Self {
             begun: Instant::now(),
             limit,
@@ -42,10 +45,17 @@ impl Again {
         ttl.is_some_and(|ttl| self.begun.elapsed() >= limit(ttl))
     }
 
-    pub(super) async fn pause(&mut self, key: &Key) -> Result<(), StoreError> {
+    /// Waits a little.
+    ///
+    /// # Errors
+    /// `Unavailable` when the time is over.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn pause(&mut self, what: &(dyn fmt::Debug + Sync)) -> Result<(), StoreError> {
         if self.begun.elapsed() >= self.limit {
             return Err(StoreError::unavailable(format!(
-                "somebody's transaction kept the row of {key:?} locked for {:?}; look for a long \
+                "somebody's transaction kept the row of {what:?} locked for {:?}; look for a long \
                  transaction in pg_stat_activity",
                 self.limit
             )));

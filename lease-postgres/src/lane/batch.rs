@@ -10,9 +10,9 @@ use lease_core::{Key, StoreError};
 use tokio::sync::oneshot;
 
 use super::{Answer, Lane, MOST_IN_BATCH, State, Turn, Waiting};
-use crate::exchange::Failure;
 use crate::reply::Replies;
 use crate::request::Request;
+use crate::wire::Failure;
 
 pub(super) async fn take(lane: Arc<Lane>) {
     // Whoever is ready to run may have a request too.

@@ -16,7 +16,7 @@ const MOST_GRACE: Duration = Duration::from_secs(60);
 impl PostgresOptions {
     /// What the rest of the crate may rely on: durations above zero and no
     /// longer than a hundred years, a number of connections that can be held.
-    pub(super) fn checked(mut self) -> Result<Self, StoreError> {
+    pub(crate) fn checked(mut self) -> Result<Self, StoreError> {
         self.response_timeout = positive("response_timeout", self.response_timeout)?;
         self.connect_timeout = positive("connect_timeout", self.connect_timeout)?;
         self.tombstone_retention = positive("tombstone_retention", self.tombstone_retention)?;
@@ -45,7 +45,7 @@ impl PostgresOptions {
     }
 }
 
-fn invalid(words: String) -> StoreError {
+pub(crate) fn invalid(words: String) -> StoreError {
     StoreError::new(StoreErrorKind::InvalidInput, words)
 }
 

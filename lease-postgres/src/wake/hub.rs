@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use lease_core::{Key, StoreError};
+use lease_core::StoreError;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -46,7 +46,7 @@ struct Watched {
 
 #[derive(Default)]
 struct State {
-    keys: HashMap<Key, Watched>,
+    keys: HashMap<String, Watched>,
     /// When the last watcher left.
     idle_since: Option<Instant>,
     /// The store is gone: nobody will come.
@@ -73,7 +73,7 @@ impl Hub {
     }
 
     /// A place for one watcher.
-    pub(super) fn seat(self: &Arc<Self>, key: Key) -> Seat {
+    pub(super) fn seat(self: &Arc<Self>, key: String) -> Seat {
         let beats = {
             let mut state = self.state();
             state.idle_since = None;
@@ -100,7 +100,7 @@ impl Hub {
         }
     }
 
-    fn leave(&self, key: &Key) {
+    fn leave(&self, key: &str) {
         let mut state = self.state();
         let Some(watched) = state.keys.get_mut(key) else {
             // The connection ended for good.
@@ -157,7 +157,7 @@ impl Hub {
     }
 
     /// Keys to be marked: all of them, or only those that are not.
-    pub(super) fn to_mark(&self, all: bool) -> Vec<Key> {
+    pub(super) fn to_mark(&self, all: bool) -> Vec<String> {
         let state = self.state();
         let keys = state.keys.iter();
         keys.filter(|(_, watched)| all || watched.mark != Mark::Set)
@@ -175,7 +175,7 @@ impl Hub {
     }
 
     /// These were to be marked, and all but the `late` ones are.
-    pub(super) fn marked(&self, keys: &[Key], late: &[bool]) {
+    pub(super) fn marked(&self, keys: &[String], late: &[bool]) {
         let mut state = self.state();
         for (key, late) in keys.iter().zip(late) {
             let Some(watched) = state.keys.get_mut(key) else {
@@ -220,7 +220,7 @@ impl Hub {
 /// One watcher of one key, until dropped.
 pub(super) struct Seat {
     hub: Arc<Hub>,
-    key: Key,
+    key: String,
     beats: watch::Receiver<Beat>,
     /// How many hints it has had.
     hints: u64,
@@ -269,8 +269,8 @@ mod tests {
 
     use super::*;
 
-    fn key(text: &str) -> Key {
-        Key::new(text).unwrap()
+    fn key(text: &str) -> String {
+        text.to_owned()
     }
 
     fn hub() -> Arc<Hub> {

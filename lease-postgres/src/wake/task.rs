@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use lease_core::{Key, StoreError};
+use lease_core::StoreError;
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Row as _, query, raw_sql};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -154,17 +154,16 @@ async fn listen(source: &Source) -> Result<PgListener, StoreError> {
 async fn mark(
     listener: &mut PgListener,
     source: &Source,
-    keys: &[Key],
+    names: &[String],
 ) -> Result<Vec<bool>, StoreError> {
-    let names: Vec<String> = keys.iter().map(Key::to_string).collect();
     let waited_for = i64::try_from(WAITED_FOR.as_micros()).unwrap_or(i64::MAX);
     let asking = query(source.wait.clone())
-        .bind(&names)
+        .bind(names)
         .bind(waited_for)
         .fetch_all(&mut *listener);
     let limit = source.origin.response_timeout;
     let rows = within(limit, "asking for wake-ups", asking).await?;
-    let mut late = vec![true; keys.len()];
+    let mut late = vec![true; names.len()];
     for row in rows {
         let place = match row.try_get::<Option<i64>, _>("n").map_err(|_| odd())? {
             Some(n) => usize::try_from(n - 1).ok(),

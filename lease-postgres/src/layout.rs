@@ -1,0 +1,114 @@
+//! Which tables and functions a kind of store has: those of leases are here, those
+//! of queues in a crate of their own.
+
+/// The tables and functions of one kind of store.
+#[derive(Debug)]
+pub struct Layout {
+    /// The SQL that makes the tables.
+    pub make_tables: &'static str,
+    /// The SQL that makes the functions.
+    pub make_functions: &'static str,
+    /// The tables; the first one has the version.
+    pub tables: &'static [Table],
+    /// The functions.
+    pub functions: &'static [Function],
+    /// Of the tables' layout.
+    pub version: i32,
+    /// The oldest version that programs may have to work with these tables.
+    pub compatible: i32,
+    /// The version of the functions' bodies, raised with each change of one.
+    pub body: i32,
+    /// What prints the SQL that makes all of it.
+    pub printed_by: &'static str,
+}
+
+/// A table of ours.
+#[derive(Debug)]
+pub struct Table {
+    /// What its name ends with.
+    pub suffix: &'static str,
+    /// The columns that this version knows.
+    pub columns: &'static [&'static str],
+    /// What the store needs of SELECT, INSERT, UPDATE and DELETE.
+    pub rights: [bool; 4],
+}
+
+/// A function of ours.
+#[derive(Debug)]
+pub struct Function {
+    /// What its name ends with.
+    pub suffix: &'static str,
+    /// What it takes, as `oidvectortypes` shows it.
+    pub takes: &'static str,
+    /// What it returns, as `regtype` shows it.
+    pub returns: &'static str,
+}
+
+/// The rights, in their order.
+pub(crate) const RIGHTS: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
+
+const KEPT: [bool; 4] = [true, true, true, false];
+
+/// The tables of leases.
+pub(crate) const LEASES: Layout = Layout {
+    make_tables: include_str!("sql/schema.sql"),
+    make_functions: include_str!("sql/functions.sql"),
+    tables: &[
+        Table {
+            suffix: "schema",
+            columns: &["only", "version", "compatible"],
+            rights: [true, false, false, false],
+        },
+        Table {
+            suffix: "keys",
+            columns: &[
+                "key",
+                "mark",
+                "version",
+                "awaited_us",
+                "owner",
+                "token",
+                "label",
+                "granted_us",
+                "expires_us",
+                "standing",
+                "session",
+                "grace_us",
+            ],
+            rights: KEPT,
+        },
+        Table {
+            suffix: "tombstones",
+            columns: &["key", "owner", "reason", "until_us"],
+            rights: [true; 4],
+        },
+        Table {
+            suffix: "gate",
+            columns: &["resource", "token"],
+            rights: KEPT,
+        },
+    ],
+    functions: &[
+        Function {
+            suffix: "admit",
+            takes: "text, bigint",
+            returns: "void",
+        },
+        Function {
+            suffix: "hold",
+            takes: "text, bytea, bigint",
+            returns: "void",
+        },
+    ],
+    version: 1,
+    compatible: 1,
+    body: 1,
+    printed_by: "`lease schema` (PostgresOptions::schema_sql)",
+};
+
+impl Layout {
+    /// What the name of the table with the version ends with.
+    pub(crate) fn version_table(&self) -> &'static str {
+        self.tables.first().map_or("schema", |table| table.suffix)
+    }
+}
