@@ -110,7 +110,7 @@ impl InTransaction {
             .bind(key.as_str().to_owned())
             .bind(owner.as_bytes().to_vec())
             .bind(number(token));
-        match self.call(transaction, call).await? {
+        match self::call(transaction, self.inner.is_inside.clone(), call).await? {
             Ok(()) => Ok(()),
             Err(error) => Err(match lost(&error) {
                 Some(cause) => Lost::new(key.clone(), token, LostReason::Store(cause)).into(),
@@ -145,7 +145,7 @@ impl InTransaction {
         let call = query_scalar(self.inner.admit.clone())
             .bind(resource.as_str().to_owned())
             .bind(number(token));
-        match self.call(transaction, call).await? {
+        match self::call(transaction, self.inner.is_inside.clone(), call).await? {
             Ok(()) => Ok(()),
             Err(error) => Err(match admitted(&error) {
                 Some(admitted) => AdmitError::Stale(StaleToken {
@@ -157,32 +157,31 @@ impl InTransaction {
             }),
         }
     }
+}
 
-    /// Calls a function if this is a transaction.
-    ///
-    /// Only the server knows that: the driver sees no `BEGIN` or `COMMIT` that is
-    /// sent as SQL.
-    async fn call(
-        &self,
-        db: &mut PgConnection,
-        call: QueryScalar<'_, Postgres, String, PgArguments>,
-    ) -> Result<Result<(), sqlx::Error>, StoreError> {
-        let asked = sqlx::query(self.inner.is_inside.clone());
-        match asked.execute(&mut *db).await {
-            Ok(_) => {}
-            Err(error) if said(&error).is_some_and(|said| said.code() == "25P01") => {
-                return Err(StoreError::with_source(
-                    StoreErrorKind::InvalidInput,
-                    "this is no transaction, so nothing was held or admitted; begin one, and pass \
-                     it on",
-                    error,
-                ));
-            }
-            Err(error) => return Err(failed("looking for the transaction", error)),
+/// Calls a function if this is a transaction.
+///
+/// Only the server knows that: the driver sees no `BEGIN` or `COMMIT` that is
+/// sent as SQL.
+pub(crate) async fn call(
+    db: &mut PgConnection,
+    is_inside: SqlStr,
+    call: QueryScalar<'_, Postgres, String, PgArguments>,
+) -> Result<Result<(), sqlx::Error>, StoreError> {
+    match sqlx::query(is_inside).execute(&mut *db).await {
+        Ok(_) => {}
+        Err(error) if said(&error).is_some_and(|said| said.code() == "25P01") => {
+            return Err(StoreError::with_source(
+                StoreErrorKind::InvalidInput,
+                "this is no transaction, so nothing was held, admitted or completed; begin one, \
+                 and pass it on",
+                error,
+            ));
         }
-        // To the end of the answer.
-        Ok(call.fetch_all(db).await.map(drop))
+        Err(error) => return Err(failed("looking for the transaction", error)),
     }
+    // To the end of the answer.
+    Ok(call.fetch_all(db).await.map(drop))
 }
 
 /// Shows nothing but that it is there: a name may be anything.
@@ -216,16 +215,20 @@ fn said(error: &sqlx::Error) -> Option<&PgDatabaseError> {
 
 /// What the function `hold` found.
 fn lost(error: &sqlx::Error) -> Option<LostCause> {
+    Some(match cause(error)? {
+        "expired" => LostCause::Expired,
+        "taken_over" => LostCause::TakenOver,
+        "released" => LostCause::Released,
+        "revoked" => LostCause::Revoked,
+        _ => LostCause::Unknown,
+    })
+}
+
+/// What a function says of why it refused.
+pub(crate) fn cause(error: &sqlx::Error) -> Option<&str> {
     let said = said(error).filter(|said| said.code() == "LE002")?;
-    Some(
-        match said.detail().and_then(|d| d.strip_prefix("cause: ")) {
-            Some("expired") => LostCause::Expired,
-            Some("taken_over") => LostCause::TakenOver,
-            Some("released") => LostCause::Released,
-            Some("revoked") => LostCause::Revoked,
-            _ => LostCause::Unknown,
-        },
-    )
+    let cause = said.detail().and_then(|d| d.strip_prefix("cause: "));
+    Some(cause.unwrap_or_default())
 }
 
 /// What the function `admit` found.
@@ -236,7 +239,7 @@ fn admitted(error: &sqlx::Error) -> Option<Token> {
 }
 
 /// What takes effect does so by the commit, which is still to come.
-fn failed(doing: &str, error: sqlx::Error) -> StoreError {
+pub(crate) fn failed(doing: &str, error: sqlx::Error) -> StoreError {
     let advice = match said(&error).map(PgDatabaseError::code) {
         Some("40001" | "40P01") => "roll back, and begin the transaction again",
         Some("25P02") => "an earlier statement has failed; roll back",

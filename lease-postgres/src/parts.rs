@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 use lease_core::{Diagnosis, Guarantees, StoreError, Ttl};
-use sqlx::postgres::{PgArguments, PgRow};
-use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, Postgres, SqlSafeStr as _, SqlStr};
+use sqlx::postgres::{PgArguments, PgConnection, PgRow};
+use sqlx::query::{Query, QueryScalar};
+use sqlx::{AssertSqlSafe, Postgres, Row as _, SqlSafeStr as _, SqlStr};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -20,6 +20,7 @@ use crate::connection::Origin;
 use crate::doctor::{self, Facts};
 use crate::errors::{self, Phase};
 use crate::held::Held;
+use crate::in_transaction;
 pub use crate::lane::again::Again;
 pub use crate::layout::{Function, Layout, Table};
 use crate::options::PostgresOptions;
@@ -307,10 +308,28 @@ pub fn odd() -> StoreError {
     errors::odd()
 }
 
-/// What a failure means in a transaction that is still to be committed.
-#[must_use]
-pub fn classify_unsent(doing: &str, error: sqlx::Error) -> StoreError {
-    errors::classify(Phase::Unsent, doing, error)
+/// Calls a function in somebody's transaction, if it is one: `looks` is a statement that
+/// the server takes in a transaction alone. What the function refused by `LE002`
+/// is its cause.
+///
+/// # Errors
+/// As of [`InTransaction::hold`](crate::InTransaction::hold).
+///
+/// # Cancel safety
+/// It may or may not have been called; roll back.
+pub async fn call_in(
+    transaction: &mut PgConnection,
+    looks: SqlStr,
+    call: QueryScalar<'_, Postgres, String, PgArguments>,
+    doing: &str,
+) -> Result<Result<(), String>, StoreError> {
+    match in_transaction::call(transaction, looks, call).await? {
+        Ok(()) => Ok(Ok(())),
+        Err(error) => match in_transaction::cause(&error) {
+            Some(cause) => Ok(Err(cause.to_owned())),
+            None => Err(in_transaction::failed(doing, error)),
+        },
+    }
 }
 
 /// A column of an answer.
@@ -321,7 +340,6 @@ pub fn column<'r, T>(row: &'r PgRow, name: &str) -> Result<T, StoreError>
 where
     T: sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres>,
 {
-    use sqlx::Row as _;
     row.try_get(name)
         .map_err(|error| errors::classify(Phase::Sent, "reading an answer", error))
 }

@@ -111,6 +111,8 @@ mod memory;
 mod name;
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod queue;
 #[cfg(feature = "redis")]
 pub mod redis;

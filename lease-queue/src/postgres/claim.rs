@@ -1,0 +1,177 @@
+//! Claiming: of whatever is ready, and of a key.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lease_core::{Holder, Key, Owner, RefusedReason, StoreError, TakenOver, Token, TokenRule};
+use lease_postgres::parts::{Again, Over, column, odd};
+use lease_postgres::sqlx::postgres::PgRow;
+use lease_postgres::sqlx::query;
+
+use super::{PostgresQueues, number, row};
+use crate::item::{ClaimRef, Claimed, ItemId};
+use crate::name::{Lane, QueueName};
+use crate::store::{Answer, ClaimRequest};
+
+pub(super) const NEXT: &str = "SELECT * FROM {queue_claim}($1, $2, $3, $4, $5, $6)";
+pub(super) const KEY: &str = "SELECT * FROM {queue_key}($1, $2, $3, $4, $5, $6, $7, $8)";
+
+/// How often what is ready and locked is looked at once more: whoever holds it locked
+/// is claiming or settling it, as a rule.
+const LOOKS: u32 = 6;
+/// When it is looked at again, where somebody's transaction keeps it.
+const KEPT: Duration = Duration::from_millis(100);
+
+/// The number of the lock that keeps one owner's requests apart.
+pub(super) fn lock(owner: Owner) -> i64 {
+    let (mut first, bytes) = ([0; 8], owner.as_bytes());
+    first.copy_from_slice(&bytes[..8]);
+    i64::from_be_bytes(first)
+}
+
+impl PostgresQueues {
+    pub(super) async fn next(
+        &self,
+        queue: &QueueName,
+        request: &ClaimRequest,
+        max: usize,
+    ) -> Result<Answer, StoreError> {
+        let sql = &self.statements.next;
+        let ask = || {
+            query(sql.clone())
+                .bind(queue.as_str().to_owned())
+                .bind(request.owner.as_bytes().to_vec())
+                .bind(lock(request.owner))
+                .bind(number(request.ttl.as_micros()))
+                .bind(request.label.as_str().to_owned())
+                .bind(i32::try_from(max).unwrap_or(i32::MAX))
+        };
+        let mut again = Again::new(self.client.response_timeout());
+        for look in 1.. {
+            let rows = self.client.rows(Over::Usual, false, queue, ask).await?;
+            let first = rows.first().ok_or_else(odd)?;
+            let next = column::<Option<i64>>(first, "o_next")?.map(row::micros);
+            match column(first, "o_code")? {
+                1 => {
+                    let items = rows.iter().map(|row| claimed(row, request.owner));
+                    return Ok(Answer::Claimed {
+                        items: items.collect::<Result<_, _>>()?,
+                        taken_over: None,
+                    });
+                }
+                9 if look < LOOKS => again.pause(queue).await?,
+                9 => {
+                    let next = next.map_or(KEPT, |next| next.min(KEPT));
+                    return Ok(Answer::Nothing { next: Some(next) });
+                }
+                0 => return Ok(Answer::Nothing { next }),
+                code => return Ok(Answer::Refused(refused(code, None)?)),
+            }
+        }
+        Err(odd())
+    }
+
+    pub(super) async fn key(
+        &self,
+        queue: &QueueName,
+        request: &ClaimRequest,
+        key: &Key,
+        rule: TokenRule,
+    ) -> Result<Answer, StoreError> {
+        // No token is 0.
+        let (exactly, after) = match rule {
+            TokenRule::Next { after } => (0, after.map_or(0, Token::get)),
+            TokenRule::Exactly(token) => (token.get(), 0),
+        };
+        let sql = &self.statements.key;
+        let ask = || {
+            query(sql.clone())
+                .bind(queue.as_str().to_owned())
+                .bind(key.as_str().to_owned())
+                .bind(request.owner.as_bytes().to_vec())
+                .bind(lock(request.owner))
+                .bind(number(request.ttl.as_micros()))
+                .bind(request.label.as_str().to_owned())
+                .bind(number(exactly))
+                .bind(number(after))
+        };
+        let mut again = Again::new(self.client.response_timeout());
+        loop {
+            let rows = self.client.rows(Over::Usual, false, key, ask).await?;
+            let first = rows.first().ok_or_else(odd)?;
+            match column(first, "o_code")? {
+                9 => again.pause(key).await?,
+                0 => return held(first).map(Answer::Held),
+                1 => return granted(first, key, request.owner),
+                code => return Ok(Answer::Refused(refused(code, column(first, "o_mark")?)?)),
+            }
+        }
+    }
+}
+
+fn claimed(row: &PgRow, owner: Owner) -> Result<Claimed, StoreError> {
+    let item = row::item(column(row, "o_item")?)?;
+    let attempt: i32 = column(row, "o_attempt")?;
+    Ok(Claimed {
+        claim: ClaimRef {
+            item,
+            lane: row::claimed_lane(column(row, "o_kind")?, column(row, "o_name")?, item)?,
+            owner,
+            token: row::token(column(row, "o_token")?)?,
+        },
+        body: Bytes::from(column::<Vec<u8>>(row, "o_body")?),
+        attempt: u32::try_from(attempt).map_err(|_| row::foreign("attempts below zero"))?,
+        age: row::micros(column(row, "o_age")?),
+    })
+}
+
+fn held(row: &PgRow) -> Result<Holder, StoreError> {
+    let number = |name| row::there(column::<Option<i64>>(row, name)?, name);
+    let label = row::there(column::<Option<&str>>(row, "o_label")?, "label")?;
+    Ok(Holder {
+        label: row::label(label)?,
+        token: row::token(number("o_token")?)?,
+        age: row::micros(number("o_age")?),
+        remaining: row::micros(number("o_remaining")?),
+    })
+}
+
+fn granted(row: &PgRow, key: &Key, owner: Owner) -> Result<Answer, StoreError> {
+    let claimed = Claimed {
+        claim: ClaimRef {
+            item: ItemId::TOKEN,
+            lane: Lane::Key(key.clone()),
+            owner,
+            token: row::token(column(row, "o_token")?)?,
+        },
+        body: Bytes::new(),
+        attempt: 1,
+        age: Duration::ZERO,
+    };
+    let taken_over = match column::<Option<i64>>(row, "o_over")? {
+        Some(former) => Some(TakenOver {
+            label: row::label(row::there(
+                column::<Option<&str>>(row, "o_label")?,
+                "label",
+            )?)?,
+            token: row::token(former)?,
+        }),
+        None => None,
+    };
+    Ok(Answer::Claimed {
+        items: vec![claimed],
+        taken_over,
+    })
+}
+
+fn refused(code: i32, mark: Option<i64>) -> Result<RefusedReason, StoreError> {
+    Ok(match (code, mark) {
+        (2, Some(mark)) => RefusedReason::BelowMark {
+            high_water: row::token(mark)?,
+        },
+        (3, _) => RefusedReason::Abandoned,
+        (4, _) => RefusedReason::Revoked,
+        (6, _) => RefusedReason::TokensExhausted,
+        _ => return Err(odd()),
+    })
+}

@@ -1,0 +1,147 @@
+//! Which tables and functions there are.
+
+use lease_postgres::parts::{Function, Layout, Table};
+
+const ALL: [bool; 4] = [true; 4];
+
+/// The tables of queues, beside those of leases in the same schema.
+pub(super) const LAYOUT: Layout = Layout {
+    make_tables: include_str!("sql/schema.sql"),
+    make_functions: include_str!("sql/functions.sql"),
+    tables: &[
+        Table {
+            suffix: "queue_schema",
+            columns: &["only", "version", "compatible"],
+            rights: [true, false, false, false],
+        },
+        Table {
+            suffix: "queue_lanes",
+            columns: &[
+                "queue",
+                "kind",
+                "name",
+                "mark",
+                "item",
+                "owner",
+                "token",
+                "label",
+                "granted_us",
+                "expires_us",
+                "standing",
+                "next_us",
+                "place",
+            ],
+            rights: ALL,
+        },
+        Table {
+            suffix: "queue_items",
+            columns: &[
+                "queue",
+                "id",
+                "seq",
+                "grp",
+                "dedup",
+                "body",
+                "put_us",
+                "ready_us",
+                "attempts",
+                "state",
+                "reason",
+                "last_error",
+            ],
+            rights: ALL,
+        },
+        Table {
+            suffix: "queue_settled",
+            columns: &["queue", "item", "token", "owner", "completed", "until_us"],
+            rights: ALL,
+        },
+        Table {
+            suffix: "queue_tombs",
+            columns: &["queue", "owner", "reason", "until_us"],
+            rights: ALL,
+        },
+        Table {
+            suffix: "queue_dedup",
+            columns: &["queue", "key", "item", "until_us"],
+            rights: ALL,
+        },
+    ],
+    functions: &[
+        Function {
+            suffix: "queue_put",
+            takes: "text, bytea[], bytea[], text[], text[], bigint[]",
+            returns: "record",
+        },
+        Function {
+            suffix: "queue_claim",
+            takes: "text, bytea, bigint, bigint, text, integer",
+            returns: "record",
+        },
+        Function {
+            suffix: "queue_key",
+            takes: "text, text, bytea, bigint, bigint, text, bigint, bigint",
+            returns: "record",
+        },
+        Function {
+            suffix: "queue_free",
+            takes: "text, smallint, text, smallint, bigint",
+            returns: "void",
+        },
+        Function {
+            suffix: "queue_settle",
+            takes: "text, smallint[], text[], bytea[], bytea[], bigint[], smallint[], bigint[], \
+                    boolean[], text[], bigint",
+            returns: "record",
+        },
+        Function {
+            suffix: "queue_abandon",
+            takes: "text, text, bytea, bigint, bigint",
+            returns: "boolean",
+        },
+        Function {
+            suffix: "queue_fence",
+            takes: "text, smallint, text, bigint, boolean, bigint",
+            returns: "bigint",
+        },
+        Function {
+            suffix: "queue_requeue",
+            takes: "text, bytea",
+            returns: "integer",
+        },
+        Function {
+            suffix: "queue_complete",
+            takes: "text, smallint, text, bytea, bytea, bigint, bigint",
+            returns: "void",
+        },
+    ],
+    version: 1,
+    compatible: 1,
+    body: 1,
+    printed_by: "PostgresQueues::schema_sql",
+};
+
+#[cfg(test)]
+mod tests {
+    use super::LAYOUT;
+
+    #[test]
+    fn every_function_says_of_which_body_it_is() {
+        let mark = format!("-- leases: body {}\n", LAYOUT.body);
+        let marked = LAYOUT.make_functions.matches(&mark).count();
+        assert_eq!(marked, LAYOUT.functions.len());
+    }
+
+    #[test]
+    fn no_name_is_longer_than_a_prefix_leaves_room_for() {
+        let names = LAYOUT.make_tables.split("{local:").skip(1);
+        let names = names
+            .filter_map(|rest| rest.split_once('}'))
+            .map(|(name, _)| name);
+        let tables = LAYOUT.tables.iter().map(|table| table.suffix);
+        let functions = LAYOUT.functions.iter().map(|one| one.suffix);
+        for name in names.chain(tables).chain(functions) {
+            assert!(name.len() <= "tombstones_until".len(), "{name}");
+        }
+    }
+}
