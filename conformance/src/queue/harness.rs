@@ -59,11 +59,16 @@ impl QueueSuites {
 
     /// Runs them all with the process's own arguments.
     pub fn main(self) -> ExitCode {
+        self.run(&Arguments::from_args()).exit_code()
+    }
+
+    /// Runs them all with these arguments.
+    pub fn run(self, args: &Arguments) -> Conclusion {
         let of = |(store, fixture): &(String, Arc<dyn QueueFixture>)| {
             trials(store, &format!("{store}::"), fixture)
         };
         let trials = self.fixtures.iter().flat_map(of).collect();
-        libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+        libtest_mimic::run(args, trials)
     }
 }
 

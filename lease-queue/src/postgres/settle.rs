@@ -9,7 +9,7 @@ use lease_postgres::sqlx::query;
 use super::{PostgresQueues, delay_us, number, row, shown};
 use crate::check::check_settle;
 use crate::item::ClaimRef;
-use crate::name::{Lane, QueueName};
+use crate::name::QueueName;
 use crate::store::{MAX_BATCH, Settle, Settled};
 
 pub(super) const SETTLE: &str =
@@ -91,11 +91,6 @@ impl PostgresQueues {
             true => Over::Renewals,
             false => Over::Usual,
         };
-        // Of a key, that it was released before cannot be told for long.
-        let releases = |(claim, settle): &One<'_>| {
-            matches!((&claim.lane, settle), (Lane::Key(_), Settle::Retry { .. }))
-        };
-        let repeatable = !some.iter().any(releases);
         let (kinds, names): (Vec<i16>, Vec<String>) =
             some.iter().map(|(claim, _)| row::lane(&claim.lane)).unzip();
         let keep = self.client.retention_us();
@@ -118,7 +113,8 @@ impl PostgresQueues {
                 .bind(some.iter().map(|(_, s)| text(s)).collect::<Vec<_>>())
                 .bind(keep)
         };
-        let rows = self.client.rows(over, repeatable, queue, ask).await?;
+        // Of what ends a claim, the caller is to know that it was asked for twice.
+        let rows = self.client.rows(over, renewals, queue, ask).await?;
         if !renewals {
             self.purge_now_and_then();
         }

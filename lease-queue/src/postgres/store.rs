@@ -46,7 +46,8 @@ impl QueueStore for PostgresQueues {
                 .bind(dedups)
                 .bind(delays)
         };
-        let rows = self.client.rows(Over::Usual, true, queue, ask).await?;
+        // The caller repeats it, if it likes to.
+        let rows = self.client.rows(Over::Usual, false, queue, ask).await?;
         let mut added: Vec<_> = items.iter().map(|_| Added::Added).collect();
         for found in &rows {
             let n: i32 = column(found, "o_n")?;
