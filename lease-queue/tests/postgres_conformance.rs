@@ -2,6 +2,8 @@
 //! leases. A case has a server for itself while it runs, so that it may be killed,
 //! paused and emptied; after one that did no such thing, the next takes the server,
 //! with a schema of its own.
+//!
+//! With `LEASES_POSTGRES_VARIANTS=all`, by a pooler in transaction mode too.
 #![allow(clippy::unwrap_used)]
 
 #[path = "postgres/servers.rs"]
@@ -26,9 +28,10 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_A_TIME);
     let servers = Servers::default();
-    let suites = Suites::new()
-        .with("queue+postgres", Leases(servers.clone()))
-        .with("queue+pgbouncer", Leases(servers.pooled()));
+    let mut suites = Suites::new().with("queue+postgres", Leases(servers.clone()));
+    if servers::all_variants() {
+        suites = suites.with("queue+pgbouncer", Leases(servers.pooled()));
+    }
     suites.run(&arguments).exit_code()
 }
 

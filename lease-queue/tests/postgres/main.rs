@@ -1,2 +1,8 @@
-//! Tests of the store of queues on Postgres, on real servers.
-fn main() {}
+//! The store of queues on Postgres, on real servers: what the suites do not ask of
+//! every store.
+#![allow(clippy::unwrap_used)]
+
+mod in_transaction;
+mod races;
+mod strange;
+mod support;

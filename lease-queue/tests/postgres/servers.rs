@@ -15,6 +15,11 @@ use lease_queue::{ClaimRef, ItemId, Lane, QueueName, QueueStore as _, Settle};
 
 pub(crate) const TOMBSTONES: Duration = Duration::from_secs(10);
 
+/// Whether to run every way to a server, and not the direct one alone.
+pub(crate) fn all_variants() -> bool {
+    std::env::var("LEASES_POSTGRES_VARIANTS").is_ok_and(|chosen| chosen == "all")
+}
+
 /// Servers that were left as they were, for the next case: a start costs a second.
 #[derive(Clone, Default)]
 pub(crate) struct Servers {
@@ -95,6 +100,11 @@ impl Case {
             outcome?;
         }
         Ok(store)
+    }
+
+    #[allow(dead_code)]
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.bouncer.is_some()
     }
 
     pub(crate) fn proxy(&self) -> &FaultProxy {

@@ -1,0 +1,126 @@
+//! Rows that the store did not write, roles with few rights, and options.
+
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use lease_core::{Key, Severity, StoreErrorKind, Ttl};
+use lease_queue::postgres::PostgresQueues;
+use lease_queue::{QueueStore as _, Settle};
+
+use crate::support::{LONG, claim, connection, item, jobs, next, open, options, owner, run};
+
+#[tokio::test]
+async fn what_the_store_did_not_write_is_refused_and_left_as_it_is() {
+    for (n, harm) in [
+        "UPDATE \"S\".lease_queue_lanes SET mark = -9223372036854775808, token = -5",
+        "UPDATE \"S\".lease_queue_lanes SET mark = 9223372036854775807",
+        "UPDATE \"S\".lease_queue_lanes SET kind = 9",
+        "UPDATE \"S\".lease_queue_items SET attempts = -100",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let schema = format!("strange{n}");
+        let store = open(&schema).await;
+        let mut db = connection().await;
+        store.put(&jobs(), &[item(None, "1")]).await.unwrap();
+        run(&mut db, &harm.replace("\"S\"", &schema)).await;
+        let claimed = store.claim(&jobs(), &next(owner(), 1, LONG)).await;
+        match claimed {
+            Err(error) => assert_eq!(error.kind(), StoreErrorKind::Refusing, "{harm}: {error}"),
+            // The clock makes up for a mark that is too low.
+            Ok(_) => assert_eq!(n, 0, "{harm}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_strange_row_hides_no_other_in_a_list_and_no_other_in_a_batch() {
+    let store = open("strange_list").await;
+    let mut db = connection().await;
+    store
+        .put(&jobs(), &[item(None, "1"), item(None, "2")])
+        .await
+        .unwrap();
+    let both = claim(&store, 2).await;
+    assert_eq!(both.len(), 2);
+    run(
+        &mut db,
+        &format!(
+            "UPDATE strange_list.lease_queue_lanes SET token = 9223372036854775807, \
+             expires_us = 9223372036854775807 WHERE name = '{}'",
+            both[0].claim.item
+        ),
+    )
+    .await;
+    let listed: Vec<_> = store.items(&jobs(), false).collect().await;
+    assert_eq!(
+        listed.iter().filter(|one| one.is_ok()).count(),
+        listed.len()
+    );
+    let extend = Settle::Extend(Ttl::new(LONG).unwrap());
+    let claims: Vec<_> = both
+        .iter()
+        .map(|one| (one.claim.clone(), extend.clone()))
+        .collect();
+    let outcomes = store.settle(&jobs(), &claims).await;
+    assert!(outcomes[1].is_ok(), "{outcomes:?}");
+}
+
+#[tokio::test]
+async fn a_role_with_the_rights_that_are_printed_can_do_everything() {
+    let admin = options("roles");
+    let mut db = connection().await;
+    let script = PostgresQueues::schema_sql(&admin);
+    run(&mut db, &script).await;
+    run(&mut db, &script).await;
+    let role = "CREATE ROLE worker LOGIN PASSWORD 'secret'";
+    crate::support::server().sql(role).unwrap();
+    let before = options("roles").migrate(false);
+    run(&mut db, &PostgresQueues::grants_sql(&before, "worker")).await;
+    let url = crate::support::server()
+        .url()
+        .user("worker", "secret")
+        .to_string();
+    let theirs = PostgresQueues::options(&url)
+        .unwrap()
+        .schema("roles")
+        .unwrap();
+    let store = PostgresQueues::open(theirs.migrate(false)).await.unwrap();
+    store
+        .put(&jobs(), &[item(Some("g"), "1"), item(None, "2")])
+        .await
+        .unwrap();
+    let both = claim(&store, 2).await;
+    let bury = Settle::Bury {
+        reason: "no\0 use".to_owned(),
+    };
+    let ends = [Settle::Complete, bury];
+    let claims: Vec<_> = both.iter().map(|one| one.claim.clone()).zip(ends).collect();
+    for outcome in store.settle(&jobs(), &claims).await {
+        outcome.unwrap();
+    }
+    assert!(store.requeue(&jobs(), both[1].claim.item).await.unwrap());
+    let key = Key::new("k").unwrap();
+    store.abandon(&jobs(), Some(&key), owner()).await.unwrap();
+    let found = store.diagnose(Ttl::new(LONG).unwrap()).await.unwrap();
+    let worst = found
+        .findings
+        .iter()
+        .filter(|one| one.severity == Severity::Critical);
+    assert_eq!(worst.count(), 0, "{found:?}");
+}
+
+#[tokio::test]
+async fn a_database_without_the_tables_is_refused_where_none_are_to_be_made() {
+    let none = options("never_made").migrate(false);
+    let error = PostgresQueues::open(none).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Refusing);
+    assert!(
+        error.to_string().contains("PostgresQueues::schema_sql"),
+        "{error}"
+    );
+    let detecting = options("detecting").crash_detection(Duration::from_secs(1));
+    let error = PostgresQueues::open_lazily(detecting).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::InvalidInput);
+}
