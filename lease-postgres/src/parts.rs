@@ -111,8 +111,13 @@ impl Client {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn connect(&self) -> Result<(), StoreError> {
-        let taken = self.pools()?.usual.held().take().await?;
+    pub async fn connect(&self, over: Over) -> Result<(), StoreError> {
+        let pools = self.pools()?;
+        let wire = match over {
+            Over::Usual => &pools.usual,
+            Over::Renewals => &pools.renewals,
+        };
+        let taken = wire.held().take().await?;
         taken.unasked();
         Ok(())
     }
@@ -191,7 +196,7 @@ impl Client {
     pub async fn watch(&self, topic: String) -> Result<BoxStream<'static, ()>, StoreError> {
         let way = &self.inner.origin.way;
         if way.shares().is_none() {
-            self.connect().await?;
+            self.connect(Over::Usual).await?;
         }
         match way.shares() {
             Some(true) => Ok(pooler::polls()),

@@ -83,7 +83,7 @@ impl PostgresQueues {
     /// Safe: the connection is closed again; the tables may have been made.
     pub async fn open(options: PostgresOptions) -> Result<Self, StoreError> {
         let store = Self::open_lazily(options)?;
-        store.client.connect().await?;
+        store.client.connect(Over::Usual).await?;
         Ok(store)
     }
 
@@ -130,6 +130,13 @@ impl PostgresQueues {
                 last: AtomicU64::new(0),
             }),
         })
+    }
+
+    /// Opens a connection for extensions as well, for a test that must know what is under
+    /// way.
+    #[doc(hidden)]
+    pub async fn connect_renewals(&self) -> Result<(), StoreError> {
+        self.client.connect(Over::Renewals).await
     }
 
     /// The SQL that makes the schema, the tables and the functions, for somebody who

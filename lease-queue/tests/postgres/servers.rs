@@ -8,10 +8,8 @@ use async_trait::async_trait;
 use lease_conformance::proxy::FaultProxy;
 use lease_conformance::servers::postgres::{PgBouncer, PostgresServer};
 use lease_conformance::{FixtureError, LoseData, Pause, Restart};
-use lease_core::{Owner, Token, Ttl};
 use lease_postgres::sqlx::{Connection as _, PgConnection, query};
 use lease_queue::postgres::{PostgresOptions, PostgresQueues};
-use lease_queue::{ClaimRef, ItemId, Lane, QueueName, QueueStore as _, Settle};
 
 pub(crate) const TOMBSTONES: Duration = Duration::from_secs(10);
 
@@ -88,17 +86,9 @@ impl Case {
             .schema(&self.schema)?
             .tombstone_retention(TOMBSTONES);
         let store = PostgresQueues::open(options).await?;
-        // Renewals have a connection of their own.
-        let nothing = ClaimRef {
-            item: ItemId::random()?,
-            lane: Lane::Item(ItemId::random()?),
-            owner: Owner::random()?,
-            token: Token::MIN,
-        };
-        let renewal = (nothing, Settle::Extend(Ttl::MIN));
-        for outcome in store.settle(&QueueName::new("none")?, &[renewal]).await {
-            outcome?;
-        }
+        // Renewals have a connection of their own, and a case that loses a reply is to
+        // lose none of what it is opened by.
+        store.connect_renewals().await?;
         Ok(store)
     }
 
