@@ -4,23 +4,23 @@
 //! Connections, time limits, what a failure means, schema set-up, wake-ups and the
 //! doctor are those of the store of leases.
 
+mod answers;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 use lease_core::{Diagnosis, Guarantees, StoreError, Ttl};
-use sqlx::postgres::{PgArguments, PgConnection, PgRow};
-use sqlx::query::{Query, QueryScalar};
-use sqlx::{AssertSqlSafe, Postgres, Row as _, SqlSafeStr as _, SqlStr};
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Postgres, SqlSafeStr as _, SqlStr};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::connection::Origin;
 use crate::doctor::{self, Facts};
-use crate::errors::{self, Phase};
 use crate::held::Held;
-use crate::in_transaction;
 pub use crate::lane::again::Again;
 pub use crate::layout::{Function, Layout, Table};
 use crate::options::PostgresOptions;
@@ -31,6 +31,7 @@ use crate::schema::{Making, Schema, script as sql_script};
 use crate::sql::filled;
 use crate::wake::WakeUps;
 use crate::wire::{Failure, Wire};
+pub use answers::{call_in, column, foreign, odd};
 
 /// Connections for renewals alone.
 const RENEWAL_CONNECTIONS: usize = 2;
@@ -245,12 +246,17 @@ impl Client {
 impl Inner {
     fn pools_on(&self, runtime: &Handle) -> Pools {
         let wire = |most, prepared: &Vec<SqlStr>| {
+            let prepared = match self.options.making {
+                // Looks need none of the functions.
+                Making::NothingToLook => Vec::new(),
+                _ => prepared.clone(),
+            };
             let held = Held::new(
                 self.origin.clone(),
                 Arc::clone(&self.schema),
                 runtime.clone(),
                 most,
-                prepared.clone(),
+                prepared,
             );
             Wire::new(held, self.options.response_timeout)
         };
@@ -305,46 +311,4 @@ pub fn without_sessions(options: &PostgresOptions) -> Result<(), StoreError> {
                 .to_owned(),
         )),
     }
-}
-
-/// An answer that is none of the statements'.
-#[must_use]
-pub fn odd() -> StoreError {
-    errors::odd()
-}
-
-/// Calls a function in somebody's transaction, if it is one: `looks` is a statement that
-/// the server takes in a transaction alone. What the function refused by `LE002`
-/// is its cause.
-///
-/// # Errors
-/// As of [`InTransaction::hold`](crate::InTransaction::hold).
-///
-/// # Cancel safety
-/// It may or may not have been called; roll back.
-pub async fn call_in(
-    transaction: &mut PgConnection,
-    looks: SqlStr,
-    call: QueryScalar<'_, Postgres, String, PgArguments>,
-    doing: &str,
-) -> Result<Result<(), String>, StoreError> {
-    match in_transaction::call(transaction, looks, call).await? {
-        Ok(()) => Ok(Ok(())),
-        Err(error) => match in_transaction::cause(&error) {
-            Some(cause) => Ok(Err(cause.to_owned())),
-            None => Err(in_transaction::failed(doing, error)),
-        },
-    }
-}
-
-/// A column of an answer.
-///
-/// # Errors
-/// `UnknownOutcome` for a column that is not there, or not of this kind.
-pub fn column<'r, T>(row: &'r PgRow, name: &str) -> Result<T, StoreError>
-where
-    T: sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres>,
-{
-    row.try_get(name)
-        .map_err(|error| errors::classify(Phase::Sent, "reading an answer", error))
 }

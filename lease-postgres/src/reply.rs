@@ -249,13 +249,22 @@ fn get<'r, T>(row: &'r PgRow, column: &str) -> Result<T, StoreError>
 where
     T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
 {
+    let unread = |what: Option<String>| what.map_or_else(odd, |what| foreign(&what));
+    read(row, column).map_err(unread)
+}
+
+/// A column; or what is there that the store does not write, if the answer is one of ours.
+pub(crate) fn read<'r, T>(row: &'r PgRow, column: &str) -> Result<T, Option<String>>
+where
+    T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+{
     row.try_get(column).map_err(|error| match error {
         Error::ColumnDecode { source, .. } if source.is::<UnexpectedNullError>() => {
-            foreign(&format!("no {column}"))
+            Some(format!("no {column}"))
         }
         // Of a table that somebody altered.
-        Error::ColumnDecode { source, .. } => foreign(&format!("a {column} of {source}")),
-        _ => odd(),
+        Error::ColumnDecode { source, .. } => Some(format!("a {column} of {source}")),
+        _ => None,
     })
 }
 

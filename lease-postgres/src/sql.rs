@@ -14,12 +14,12 @@ use crate::names::Names;
 /// `extract` would count in decimals, many times slower.
 const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 
-/// Whether the row `k` holds part of a grant, or one of an unknown kind, whose time
-/// is not known to be over at `{}`. Where there is no row it does not.
+/// Whether the row `K` holds part of a grant, or one of an unknown kind (above `MOST`),
+/// whose time is not known to be over at `NOW`. Where there is no row it does not.
 const STRANGE: &str = "(coalesce(\
-    num_nonnulls(k.owner, k.token, k.expires_us, k.standing) IN (1, 2, 3) \
-    OR k.standing NOT IN (0, 1, 2) OR k.token NOT BETWEEN 1 AND 9007199254740991, false) \
-    AND NOT coalesce(k.expires_us < {}, false))";
+    num_nonnulls(K.owner, K.token, K.expires_us, K.standing) IN (1, 2, 3) \
+    OR K.standing NOT BETWEEN 0 AND MOST OR K.token NOT BETWEEN 1 AND 9007199254740991, false) \
+    AND NOT coalesce(K.expires_us < NOW, false))";
 
 /// Settings that the statements rely on. Whoever chose other defaults for a role
 /// or a database (a search path with functions of other meanings in it, another
@@ -90,10 +90,15 @@ pub(crate) fn filled(text: &str, names: &Names) -> String {
     for part in parts {
         let (name, rest) = part.split_once('}').unwrap_or((part, ""));
         match name {
-            // As in "{strange a.now}".
+            // As in "{strange k a.now 2}".
             strange if strange.starts_with("strange ") => {
-                let at = strange.trim_start_matches("strange ");
-                whole.push_str(&STRANGE.replace("{}", at));
+                let mut words = strange.split(' ').skip(1);
+                let condition = ["K.", "NOW", "MOST"].iter().zip([".", "", ""]);
+                let condition = condition.fold(STRANGE.to_owned(), |text, (word, end)| {
+                    let is = words.next().unwrap_or_default();
+                    text.replace(word, &format!("{is}{end}"))
+                });
+                whole.push_str(&condition);
             }
             "now" => whole.push_str(NOW),
             "channel" => whole.push_str(&names.channel()),

@@ -14,7 +14,7 @@ WITH asked AS MATERIALIZED (
         k.token AS last_token, k.label AS last_label, k.standing AS last_standing,
         k.session AS last_session, k.granted_us, k.expires_us,
         coalesce(k.standing <> 1 AND k.expires_us >= a.now, false) AS blocked,
-        {strange a.now} AS strange,
+        {strange k a.now 2} AS strange,
         (SELECT t.reason FROM {tombstones} AS t
             WHERE t.key = a.key AND t.owner = a.owner AND t.until_us > a.now) AS buried,
         CASE WHEN a.exactly > 0 THEN a.exactly ELSE greatest(
@@ -64,7 +64,7 @@ WITH asked AS MATERIALIZED (
         -- Looked at again now that nobody can change it: the lock may have come
         -- late.
         AND (t.code = 7) = coalesce(k.standing <> 1 AND k.expires_us >= t.at, false)
-        AND NOT {strange t.at}
+        AND NOT {strange k t.at 2}
     RETURNING t.n, k.token, t.last_token, t.last_label, t.code = 1 AND t.last_standing <> 1 AS over
 ), inserted AS (
     INSERT INTO {keys} AS k

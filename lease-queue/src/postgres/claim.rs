@@ -65,6 +65,7 @@ impl PostgresQueues {
                     return Ok(Answer::Nothing { next: Some(next) });
                 }
                 0 => return Ok(Answer::Nothing { next }),
+                8 => return Err(row::foreign(row::IN_PART)),
                 code => return Ok(Answer::Refused(refused(code, None)?)),
             }
         }
@@ -102,6 +103,7 @@ impl PostgresQueues {
             match column(first, "o_code")? {
                 9 => again.pause(key).await?,
                 0 => return held(first).map(Answer::Held),
+                8 => return Err(row::foreign(row::IN_PART)),
                 1 => return granted(first, key, request.owner),
                 code => return Ok(Answer::Refused(refused(code, column(first, "o_mark")?)?)),
             }
@@ -148,19 +150,20 @@ fn granted(row: &PgRow, key: &Key, owner: Owner) -> Result<Answer, StoreError> {
         attempt: 1,
         age: Duration::ZERO,
     };
-    let taken_over = match column::<Option<i64>>(row, "o_over")? {
-        Some(former) => Some(TakenOver {
-            label: row::label(row::there(
-                column::<Option<&str>>(row, "o_label")?,
-                "label",
-            )?)?,
-            token: row::token(former)?,
-        }),
-        None => None,
-    };
     Ok(Answer::Claimed {
         items: vec![claimed],
-        taken_over,
+        taken_over: former(row),
+    })
+}
+
+/// Whose expired claim was in the way, if that can be read: the claim that was made over
+/// it stands, whatever that one was.
+fn former(row: &PgRow) -> Option<TakenOver> {
+    let former: i64 = column::<Option<i64>>(row, "o_over").ok().flatten()?;
+    let label: &str = column::<Option<&str>>(row, "o_label").ok().flatten()?;
+    Some(TakenOver {
+        label: row::label(label).ok()?,
+        token: row::token(former).ok()?,
     })
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lease_core::{Holder, Key, KeyState, Label, StoreError, Token};
 use lease_postgres::parts::column;
+pub(super) use lease_postgres::parts::foreign;
 use lease_postgres::sqlx::postgres::PgRow;
 
 use crate::item::ItemId;
@@ -60,12 +61,8 @@ pub(super) fn there<T>(value: Option<T>, name: &str) -> Result<T, StoreError> {
     value.ok_or_else(|| foreign(&format!("{name} is null")))
 }
 
-pub(super) fn foreign(what: &str) -> StoreError {
-    StoreError::refusing(format!(
-        "a row of the queues' tables holds what this store does not write: {what}; it was left as \
-         it is, repair or delete it"
-    ))
-}
+pub(super) const IN_PART: &str =
+    "part of a claim, or one of an unknown kind, that may still be live";
 
 /// A claim's holder, from columns of these names.
 pub(super) fn holder(row: &PgRow, age: &str) -> Result<Holder, StoreError> {
@@ -86,6 +83,9 @@ pub(super) fn state(key: Key, row: &PgRow) -> Result<KeyState, StoreError> {
         holder: None,
         blocked_for: None,
     };
+    if column(row, "strange")? {
+        return Err(foreign(IN_PART));
+    }
     match column::<Option<i64>>(row, "mark")? {
         None | Some(0) => return Ok(state),
         Some(mark) => state.high_water = Some(token(mark)?),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod in_transaction;
+mod malformed;
 mod races;
 mod strange;
 mod support;

@@ -133,3 +133,38 @@ async fn a_database_without_the_tables_is_refused_where_none_are_to_be_made() {
     let error = PostgresQueues::open_lazily(detecting).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::InvalidInput);
 }
+
+#[tokio::test]
+async fn who_only_looks_makes_nothing_and_needs_no_functions() {
+    let looking = || options("looked_at").only_look();
+    let error = PostgresQueues::open(looking()).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Refusing);
+    assert!(error.to_string().contains("there is no schema"), "{error}");
+    let store = open("looked_at").await;
+    store.put(&jobs(), &[item(None, "1")]).await.unwrap();
+    let mut db = connection().await;
+    let dropped = "DROP FUNCTION looked_at.lease_queue_claim(text, bytea, bigint, bigint, text, \
+                   integer)";
+    run(&mut db, dropped).await;
+    let looker = PostgresQueues::open(looking()).await.unwrap();
+    assert_eq!(looker.depth(&jobs()).await.unwrap().ready, 1);
+    let refused = looker.claim(&jobs(), &next(owner(), 1, LONG)).await;
+    assert_eq!(refused.unwrap_err().kind(), StoreErrorKind::Refusing);
+    // Whoever may make it does so when it is missed.
+    assert_eq!(claim(&store, 1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn looks_go_on_where_somebody_altered_a_table_under_a_prepared_statement() {
+    let store = open("altered").await;
+    let key = Key::new("k").unwrap();
+    store.put(&jobs(), &[item(None, "1")]).await.unwrap();
+    let mut db = connection().await;
+    for to in ["varchar", "text"] {
+        let state = store.inspect(&jobs(), &key).await.unwrap();
+        assert_eq!(state.high_water, None);
+        let alter = format!("ALTER TABLE altered.lease_queue_lanes ALTER COLUMN label TYPE {to}");
+        run(&mut db, &alter).await;
+    }
+    store.inspect(&jobs(), &key).await.unwrap();
+}

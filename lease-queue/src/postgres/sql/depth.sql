@@ -1,10 +1,11 @@
+-- What somebody else wrote may be too much for a subtraction.
 WITH clock AS MATERIALIZED (
     SELECT {now} AS now
 ), counted AS (
     SELECT count(*) FILTER (WHERE t.state = 0) AS living,
         count(*) FILTER (WHERE t.state = 0 AND t.ready_us > c.now) AS delayed,
         count(*) FILTER (WHERE t.state = 1) AS dead,
-        max(c.now - t.put_us) FILTER (WHERE t.state = 0) AS oldest
+        max(c.now - greatest(t.put_us, 0)) FILTER (WHERE t.state = 0) AS oldest
     FROM clock AS c CROSS JOIN {queue_items} AS t WHERE t.queue = $1::text
 ), claimed AS (
     SELECT count(*) AS claimed

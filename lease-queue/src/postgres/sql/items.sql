@@ -1,7 +1,9 @@
-SELECT t.seq, t.id, t.grp, t.dedup, t.attempts, n.now - t.put_us AS age,
+-- What somebody else wrote may be too much for a subtraction.
+SELECT t.seq, t.id, t.grp, t.dedup, t.attempts, n.now - greatest(t.put_us, 0) AS age,
     octet_length(t.body) AS bytes, t.state, t.reason, t.last_error,
-    t.ready_us - n.now AS delay, l.token, l.label, n.now - l.granted_us AS held,
-    l.expires_us - n.now AS remaining,
+    greatest(t.ready_us, 0) - n.now AS delay, l.token, l.label,
+    n.now - CASE WHEN l.granted_us < 0 THEN 0 ELSE l.granted_us END AS held,
+    CASE WHEN l.expires_us < 0 THEN 0 ELSE l.expires_us END - n.now AS remaining,
     coalesce(l.standing = 0 AND l.item = t.id AND l.expires_us > n.now, false) AS claimed
 FROM (SELECT {now} AS now OFFSET 0) AS n
 CROSS JOIN {queue_items} AS t
