@@ -7,7 +7,11 @@ const ALL: [bool; 4] = [true; 4];
 /// The tables of queues, beside those of leases in the same schema.
 pub(super) const LAYOUT: Layout = Layout {
     make_tables: include_str!("sql/schema.sql"),
-    make_functions: include_str!("sql/functions.sql"),
+    make_functions: concat!(
+        include_str!("sql/claim.sql"),
+        include_str!("sql/settle.sql"),
+        include_str!("sql/revoke.sql"),
+    ),
     tables: &[
         Table {
             suffix: "queue_schema",

@@ -1,0 +1,306 @@
+
+-- Each operation is one function, so that it is one round trip. They run with the
+-- caller's rights and find nothing by a search path. No one but a put, and what runs
+-- in a user's own transaction, waits for a row that somebody holds locked: code 9 says
+-- that it is to be asked again.
+
+-- Puts items, all or none. Answers with those whose deduplication key another has.
+CREATE OR REPLACE FUNCTION {queue_put}(
+    p_queue text, p_ids bytea[], p_bodies bytea[], p_groups text[], p_dedups text[],
+    p_delays bigint[]
+) RETURNS TABLE (o_n integer, o_other bytea)
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER SET search_path = pg_catalog, pg_temp
+AS {quote}
+-- leases: body 1
+DECLARE
+    v_group text;
+    v_now bigint;
+    v_ready bigint;
+    v_place bigint;
+    v_id bytea;
+    v_new boolean := false;
+BEGIN
+    -- Whoever puts into a group holds its row: the order of the numbers is that of
+    -- the commits then, and nobody finds the group empty meanwhile.
+    FOR v_group IN
+        SELECT DISTINCT u.g COLLATE "C" FROM unnest(p_groups) AS u (g) WHERE u.g IS NOT NULL
+        ORDER BY 1
+    LOOP
+        LOOP
+            PERFORM FROM {queue_lanes} AS l
+                WHERE l.queue = p_queue AND l.kind = 0 AND l.name = v_group FOR UPDATE;
+            EXIT WHEN FOUND;
+            INSERT INTO {queue_lanes} (queue, kind, name) VALUES (p_queue, 0, v_group)
+                ON CONFLICT DO NOTHING;
+            EXIT WHEN FOUND;
+        END LOOP;
+    END LOOP;
+    v_now := {now};
+    FOR i IN 1 .. cardinality(p_ids) LOOP
+        v_id := p_ids[i];
+        CONTINUE WHEN EXISTS (
+            SELECT FROM {queue_items} AS t WHERE t.queue = p_queue AND t.id = v_id
+        ) OR EXISTS (
+            SELECT FROM {queue_settled} AS s WHERE s.queue = p_queue AND s.item = v_id
+                AND s.completed AND s.until_us > v_now
+        );
+        IF p_dedups[i] IS NOT NULL THEN
+            INSERT INTO {queue_dedup} AS d (queue, key, item, until_us)
+                VALUES (p_queue, p_dedups[i], v_id, 9223372036854775807)
+                ON CONFLICT (queue, key) DO UPDATE
+                    SET item = excluded.item, until_us = excluded.until_us
+                    WHERE d.until_us <= v_now;
+            IF NOT FOUND THEN
+                SELECT d.item INTO o_other FROM {queue_dedup} AS d
+                    WHERE d.queue = p_queue AND d.key = p_dedups[i];
+                -- Unless it was put by a copy of this very request meanwhile.
+                IF o_other <> v_id THEN
+                    o_n := i;
+                    RETURN NEXT;
+                END IF;
+                CONTINUE;
+            END IF;
+        END IF;
+        v_ready := v_now + p_delays[i];
+        INSERT INTO {queue_items} AS t (queue, id, grp, dedup, body, put_us, ready_us)
+            VALUES (p_queue, v_id, p_groups[i], p_dedups[i], p_bodies[i], v_now, v_ready)
+            ON CONFLICT DO NOTHING RETURNING t.seq INTO v_place;
+        CONTINUE WHEN NOT FOUND;
+        v_new := true;
+        IF p_groups[i] IS NULL THEN
+            INSERT INTO {queue_lanes} AS l (queue, kind, name, item, next_us, place)
+                VALUES (p_queue, 1, encode(v_id, 'hex'), v_id, v_ready, v_place)
+                -- Fenced before it was put.
+                ON CONFLICT (queue, kind, name) DO UPDATE
+                    SET item = v_id, next_us = v_ready, place = v_place;
+        ELSE
+            UPDATE {queue_lanes} AS l SET
+                next_us = CASE WHEN l.standing IN (0, 2)
+                    THEN greatest(v_ready, l.expires_us) ELSE v_ready END,
+                place = v_place
+            WHERE l.queue = p_queue AND l.kind = 0 AND l.name = p_groups[i]
+                AND l.next_us IS NULL;
+        END IF;
+    END LOOP;
+    IF v_new THEN
+        PERFORM pg_notify('{channel}_q', 'q' || p_queue);
+    END IF;
+END
+{quote};
+
+-- Claims the first items of up to so many lanes that nobody owns.
+CREATE OR REPLACE FUNCTION {queue_claim}(
+    p_queue text, p_owner bytea, p_lock bigint, p_ttl bigint, p_label text, p_max integer
+) RETURNS TABLE (
+    o_code integer, o_kind smallint, o_name text, o_item bytea, o_token bigint, o_body bytea,
+    o_attempt integer, o_age bigint, o_next bigint
+)
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER SET search_path = pg_catalog, pg_temp
+SET enable_sort = off SET enable_bitmapscan = off
+AS {quote}
+-- leases: body 1
+DECLARE
+    v_lane record;
+    v_head record;
+    v_now bigint;
+    v_claimed boolean := false;
+    v_exhausted boolean := false;
+    v_strange boolean := false;
+    v_found boolean;
+BEGIN
+    -- Who abandons this owner comes before or after all of this.
+    PERFORM pg_advisory_xact_lock(p_lock);
+    v_now := {now};
+    SELECT 3 + t.reason INTO o_code FROM {queue_tombs} AS t
+        WHERE t.queue = p_queue AND t.owner = p_owner AND t.until_us > v_now;
+    IF FOUND THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    LOOP
+        v_found := false;
+        FOR v_lane IN
+            SELECT l.* FROM {queue_lanes} AS l
+            WHERE l.queue = p_queue AND l.next_us <= v_now
+            ORDER BY l.next_us, l.place LIMIT p_max
+            FOR UPDATE SKIP LOCKED
+        LOOP
+            v_found := true;
+            v_now := {now};
+            -- What somebody else wrote: granted to nobody while it may be a live claim,
+            -- and in no other's way.
+            IF v_lane.kind NOT IN (0, 1) OR v_lane.mark NOT BETWEEN 0 AND 9007199254740991
+                OR {strange v_lane v_now 3} THEN
+                UPDATE {queue_lanes} AS l SET next_us = v_now + 10000000
+                    WHERE l.queue = p_queue AND l.kind = v_lane.kind AND l.name = v_lane.name;
+                v_strange := true;
+                CONTINUE;
+            END IF;
+            IF v_lane.kind = 0 THEN
+                SELECT t.id, t.seq, t.ready_us INTO v_head FROM {queue_items} AS t
+                    WHERE t.queue = p_queue AND t.grp = v_lane.name AND t.state = 0
+                    ORDER BY t.seq LIMIT 1;
+            ELSE
+                SELECT t.id, t.seq, t.ready_us INTO v_head FROM {queue_items} AS t
+                    WHERE t.queue = p_queue AND t.id = v_lane.item AND t.state = 0;
+            END IF;
+            IF v_lane.standing IN (0, 2) AND v_lane.expires_us > v_now THEN
+                -- The clock stepped back.
+                v_head.ready_us := greatest(v_head.ready_us, v_lane.expires_us);
+            END IF;
+            IF v_head.id IS NULL OR v_head.ready_us > v_now THEN
+                -- It was a guess, and is put right.
+                UPDATE {queue_lanes} AS l SET next_us = v_head.ready_us, place = v_head.seq
+                    WHERE l.queue = p_queue AND l.kind = v_lane.kind AND l.name = v_lane.name;
+                CONTINUE;
+            END IF;
+            -- A clock gone wild must not use the lane's tokens up.
+            o_token := greatest(v_lane.mark + 1, least(v_now, 4503599627370496));
+            IF o_token > 9007199254740991 THEN
+                v_exhausted := true;
+                CONTINUE;
+            END IF;
+            UPDATE {queue_items} AS t SET attempts = least(t.attempts, 2147483646) + 1
+                WHERE t.queue = p_queue AND t.id = v_head.id
+                RETURNING t.attempts, t.body, v_now - t.put_us INTO o_attempt, o_body, o_age;
+            UPDATE {queue_lanes} AS l SET
+                mark = o_token, item = v_head.id, owner = p_owner, token = o_token,
+                label = p_label, granted_us = v_now, expires_us = v_now + p_ttl, standing = 0,
+                next_us = v_now + p_ttl, place = v_head.seq
+                WHERE l.queue = p_queue AND l.kind = v_lane.kind AND l.name = v_lane.name;
+            o_code := 1;
+            o_kind := v_lane.kind;
+            o_name := v_lane.name;
+            o_item := v_head.id;
+            v_claimed := true;
+            RETURN NEXT;
+        END LOOP;
+        EXIT WHEN v_claimed OR v_exhausted OR NOT v_found;
+    END LOOP;
+    IF v_claimed THEN
+        RETURN;
+    END IF;
+    SELECT l.next_us - v_now INTO o_next FROM {queue_lanes} AS l
+        WHERE l.queue = p_queue AND l.next_us > v_now ORDER BY l.next_us LIMIT 1;
+    o_code := CASE
+        WHEN v_exhausted THEN 6
+        WHEN v_strange THEN 8
+        -- Somebody holds it locked, or it has just come.
+        WHEN EXISTS (
+            SELECT FROM {queue_lanes} AS l WHERE l.queue = p_queue AND l.next_us <= v_now
+        ) THEN 9
+        ELSE 0
+    END;
+    RETURN NEXT;
+END
+{quote};
+
+-- Claims a key.
+CREATE OR REPLACE FUNCTION {queue_key}(
+    p_queue text, p_key text, p_owner bytea, p_lock bigint, p_ttl bigint, p_label text,
+    p_exactly bigint, p_after bigint
+) RETURNS TABLE (
+    o_code integer, o_token bigint, o_label text, o_mark bigint, o_age bigint,
+    o_remaining bigint, o_over bigint
+)
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER SET search_path = pg_catalog, pg_temp
+AS {quote}
+-- leases: body 1
+DECLARE
+    v_lane record;
+    v_now bigint;
+    v_blocked boolean;
+    v_locked boolean := false;
+BEGIN
+    PERFORM pg_advisory_xact_lock(p_lock);
+    SELECT 3 + t.reason INTO o_code FROM {queue_tombs} AS t
+        WHERE t.queue = p_queue AND t.owner = p_owner AND t.until_us > {now};
+    IF FOUND THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    SELECT l.* INTO v_lane FROM {queue_lanes} AS l
+        WHERE l.queue = p_queue AND l.kind = 2 AND l.name = p_key;
+    IF NOT FOUND THEN
+        INSERT INTO {queue_lanes} AS l (queue, kind, name) VALUES (p_queue, 2, p_key)
+            ON CONFLICT DO NOTHING RETURNING l.* INTO v_lane;
+        IF NOT FOUND THEN
+            o_code := 9;
+            RETURN NEXT;
+            RETURN;
+        END IF;
+        v_locked := true;
+    END IF;
+    LOOP
+        -- The clock, now that nobody can change it.
+        v_now := {now};
+        IF {strange v_lane v_now 3} THEN
+            o_code := 8;
+            RETURN NEXT;
+            RETURN;
+        END IF;
+        v_blocked := coalesce(v_lane.standing IN (0, 2) AND v_lane.expires_us > v_now, false);
+        IF v_blocked AND v_lane.owner <> p_owner THEN
+            o_code := 0;
+            o_token := v_lane.token;
+            o_label := v_lane.label;
+            o_age := v_now - CASE WHEN v_lane.granted_us < 0 THEN 0 ELSE v_lane.granted_us END;
+            o_remaining := v_lane.expires_us - v_now;
+            RETURN NEXT;
+            RETURN;
+        END IF;
+        EXIT WHEN v_locked;
+        SELECT l.* INTO v_lane FROM {queue_lanes} AS l
+            WHERE l.queue = p_queue AND l.kind = 2 AND l.name = p_key
+            FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            o_code := 9;
+            RETURN NEXT;
+            RETURN;
+        END IF;
+        v_locked := true;
+    END LOOP;
+    o_mark := v_lane.mark;
+    IF v_blocked AND v_lane.standing = 2 THEN
+        o_code := 4;
+    ELSIF v_blocked THEN
+        -- The same owner once more.
+        o_token := CASE WHEN p_exactly > 0 THEN p_exactly ELSE v_lane.token END;
+        IF o_token < v_lane.mark AND p_exactly > 0 THEN
+            o_code := 2;
+        ELSE
+            UPDATE {queue_lanes} AS l SET mark = greatest(l.mark, o_token), token = o_token,
+                expires_us = greatest(l.expires_us, v_now + p_ttl)
+                WHERE l.queue = p_queue AND l.kind = 2 AND l.name = p_key;
+            o_code := 1;
+        END IF;
+    ELSIF p_exactly > 0 AND p_exactly <= v_lane.mark THEN
+        o_code := 2;
+    ELSE
+        o_token := CASE WHEN p_exactly > 0 THEN p_exactly ELSE greatest(
+            v_lane.mark + 1, p_after + 1, least(v_now, 4503599627370496)
+        ) END;
+        IF o_token > 9007199254740991 THEN
+            o_code := 6;
+        ELSE
+            UPDATE {queue_lanes} AS l SET mark = o_token, item = NULL, owner = p_owner,
+                token = o_token, label = p_label, granted_us = v_now,
+                expires_us = v_now + p_ttl, standing = 0
+                WHERE l.queue = p_queue AND l.kind = 2 AND l.name = p_key;
+            o_code := 1;
+            IF v_lane.standing IN (0, 2) THEN
+                o_over := v_lane.token;
+                o_label := v_lane.label;
+            END IF;
+        END IF;
+    END IF;
+    RETURN NEXT;
+END
+{quote};
+
+-- Whoever is to use them is granted that by name.
+REVOKE ALL ON FUNCTION
+    {queue_put}(text, bytea[], bytea[], text[], text[], bigint[]),
+    {queue_claim}(text, bytea, bigint, bigint, text, integer),
+    {queue_key}(text, text, bytea, bigint, bigint, text, bigint, bigint)
+    FROM PUBLIC;
