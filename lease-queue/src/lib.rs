@@ -99,6 +99,9 @@
 //!
 //! # On Redis
 //! With the cargo feature `redis`: `redis::RedisQueues`, for `queue+redis://` and its kin.
+//!
+//! # On Postgres
+//! With the cargo feature `postgres`: `postgres::PostgresQueues`, for `queue+postgres://`.
 #![forbid(unsafe_code)]
 
 mod check;
