@@ -27,8 +27,11 @@ pub struct Layout {
 pub struct Table {
     /// What its name ends with.
     pub suffix: &'static str,
-    /// The columns that this version knows.
+    /// The columns that this version knows, each with its type as `format_type` shows
+    /// it.
     pub columns: &'static [&'static str],
+    /// The columns of its primary key, in their order.
+    pub primary: &'static [&'static str],
     /// What the store needs of SELECT, INSERT, UPDATE and DELETE.
     pub rights: [bool; 4],
 }
@@ -56,35 +59,44 @@ pub(crate) const LEASES: Layout = Layout {
     tables: &[
         Table {
             suffix: "schema",
-            columns: &["only", "version", "compatible"],
+            columns: &["only boolean", "version integer", "compatible integer"],
+            primary: &["only"],
             rights: [true, false, false, false],
         },
         Table {
             suffix: "keys",
             columns: &[
-                "key",
-                "mark",
-                "version",
-                "awaited_us",
-                "owner",
-                "token",
-                "label",
-                "granted_us",
-                "expires_us",
-                "standing",
-                "session",
-                "grace_us",
+                "key text",
+                "mark bigint",
+                "version bigint",
+                "awaited_us bigint",
+                "owner bytea",
+                "token bigint",
+                "label text",
+                "granted_us bigint",
+                "expires_us bigint",
+                "standing smallint",
+                "session bigint",
+                "grace_us bigint",
             ],
+            primary: &["key"],
             rights: KEPT,
         },
         Table {
             suffix: "tombstones",
-            columns: &["key", "owner", "reason", "until_us"],
+            columns: &[
+                "key text",
+                "owner bytea",
+                "reason smallint",
+                "until_us bigint",
+            ],
+            primary: &["key", "owner"],
             rights: [true; 4],
         },
         Table {
             suffix: "gate",
-            columns: &["resource", "token"],
+            columns: &["resource text", "token bigint"],
+            primary: &["resource"],
             rights: KEPT,
         },
     ],

@@ -48,7 +48,8 @@
 //! | somebody's transaction keeps a key's row locked, as [`InTransaction::hold`] does | kept; what would change that key is `Unavailable` after the response timeout. Where an expired grant is kept so, acquiring finds it `Held`. Other keys notice nothing | keep rising |
 //! | serialization failures, deadlocks | none is seen: the statement is asked again | keep rising |
 //! | what the store had prepared is gone or changed: somebody altered a table or sent `DISCARD`, or a pooler began to share sessions | none is seen: the statement is asked again over a new connection | keep rising |
-//! | somebody wrote into the tables by hand | kept: where part of a grant is missing or cannot be understood, and its time is not known to be over, its key is `Refusing` and granted to nobody until it is repaired. A list leaves such a key out, with a warning in the log. An expired grant is in nobody's way, whatever it holds | keep rising, unless the mark was lowered |
+//! | somebody wrote into the tables by hand | kept: where part of a grant is missing or cannot be understood, and its time is not known to be over, its key is `Refusing` and granted to nobody until it is repaired. A list leaves such a key out, with a warning in the log. An expired grant is in nobody's way, whatever it holds. A `session` or a `grace_us` that somebody wrote counts as one | keep rising, unless the mark of a key that nobody holds was lowered |
+//! | somebody changed the tables | `Refusing` by whoever opens the store: columns of other types, another primary key, a table that inherits from one of ours, another function of the same name. The doctor names them. Do not do so while programs run: they looked when they began | keep rising |
 //! | the server is a standby or read-only, its disk is full | kept; every change is `Refusing` and did nothing, renewals too, so that leases end at their deadlines | keep rising |
 //!
 //! # Poolers

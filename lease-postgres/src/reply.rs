@@ -111,7 +111,7 @@ fn reply(kind: Kind, request: &Request, row: &PgRow) -> Result<Reply, StoreError
             _ => return Err(odd()),
         }),
         Kind::Abandon => Reply::Abandoned,
-        Kind::Fence => Reply::Fenced(token(get(row, "mark")?)?),
+        Kind::Fence => Reply::Fenced(written(get(row, "mark").and_then(token))?),
         Kind::Inspect => Reply::State(state(request.key.clone(), row)?),
         Kind::Admit => Reply::Admitted(match (code, request.presented()) {
             (1, _) => Ok(()),
@@ -125,11 +125,18 @@ fn reply(kind: Kind, request: &Request, row: &PgRow) -> Result<Reply, StoreError
     })
 }
 
+/// Of an answer that says what was done: what cannot be read of it took effect.
+fn written<T>(read: Result<T, StoreError>) -> Result<T, StoreError> {
+    read.map_err(|error| {
+        StoreError::unknown_outcome(format!("the answer to a change cannot be read: {error}"))
+    })
+}
+
 fn acquired(code: i32, row: &PgRow) -> Result<AcquireOutcome, StoreError> {
     Ok(match code {
         0 => AcquireOutcome::Held(holder(row)?),
         1 => AcquireOutcome::Granted(Granted {
-            token: token(get(row, "token")?)?,
+            token: written(get(row, "token").and_then(token))?,
             taken_over: former(row),
             repeated: false,
         }),

@@ -3,12 +3,13 @@
 
 mod functions;
 pub(crate) mod script;
+pub(crate) mod shape;
 
 use std::time::Duration;
 
 use lease_core::{StoreError, StoreErrorKind};
 use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Row as _, query, raw_sql};
+use sqlx::{AssertSqlSafe, raw_sql};
 use tokio::time::timeout;
 
 use crate::connection::Up;
@@ -159,50 +160,23 @@ impl Schema {
             return Ok(Found::Nowhere);
         }
         let tables = self.layout.tables;
-        let names: Vec<String> = tables
-            .iter()
-            .map(|table| self.names.bare(table.suffix))
-            .collect();
-        let found = query(
-            "SELECT c.relname::text AS name, c.relkind::text AS kind, \
-                array(SELECT a.attname::text FROM pg_attribute AS a \
-                    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS columns \
-             FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace \
-             WHERE s.nspname = $1 AND c.relname = ANY ($2::text[])",
-        )
-        .bind(self.names.schema())
-        .bind(&names)
-        .persistent(false)
-        .fetch_all(&mut *db)
-        .await
-        .map_err(failed)?;
-        let mut missing = Vec::new();
-        for (table, name) in tables.iter().zip(&names) {
-            let mut there = false;
-            for row in &found {
-                let read = |error| errors::classify(Phase::Unsent, "looking at the tables", error);
-                if row.try_get::<String, _>("name").map_err(read)? != *name {
-                    continue;
-                }
-                let kind: String = row.try_get("kind").map_err(read)?;
-                let has: Vec<String> = row.try_get("columns").map_err(read)?;
-                let ours = table
-                    .columns
-                    .iter()
-                    .all(|column| has.iter().any(|h| h == column));
-                if !matches!(kind.as_str(), "r" | "p") || !ours {
-                    return Err(StoreError::refusing(format!(
-                        "{name:?} in the schema {:?} is not the leases' own; nothing was changed, \
-                         choose another schema or table prefix",
-                        self.names.schema()
-                    )));
-                }
-                there = true;
-            }
-            if !there {
-                missing.push(name.clone());
-            }
+        let found: Vec<(String, Option<String>)> =
+            sqlx::query_as(AssertSqlSafe(shape::query(self.layout, &self.names)))
+                .persistent(false)
+                .fetch_all(&mut *db)
+                .await
+                .map_err(failed)?;
+        if let Some((name, what)) = found.iter().find_map(|(n, what)| Some((n, what.as_ref()?))) {
+            return Err(StoreError::refusing(format!(
+                "{name:?} in the schema {:?} is not the leases' own: {what}; nothing was changed, \
+                 put it right, or choose another schema or table prefix",
+                self.names.schema()
+            )));
         }
+        let names = tables.iter().map(|table| self.names.bare(table.suffix));
+        let mut missing: Vec<String> = names
+            .filter(|name| !found.iter().any(|(found, _)| found == name))
+            .collect();
         let (lacking, functions) = functions::look(self.layout, &self.names, &mut *db).await?;
         if !missing.is_empty() {
             missing.extend(lacking);

@@ -17,7 +17,7 @@ const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 /// Whether the row `K` holds part of a grant, or one of an unknown kind (above `MOST`),
 /// whose time is not known to be over at `NOW`. Where there is no row it does not.
 const STRANGE: &str = "(coalesce(\
-    num_nonnulls(K.owner, K.token, K.expires_us, K.standing) IN (1, 2, 3) \
+    num_nonnulls(K.owner, K.token, K.expires_us, K.standing) IN (1, 2, 3) OR coalesce(K.mark, 0) < K.token \
     OR K.standing NOT BETWEEN 0 AND MOST OR K.token NOT BETWEEN 1 AND 9007199254740991, false) \
     AND NOT coalesce(K.expires_us < NOW, false))";
 

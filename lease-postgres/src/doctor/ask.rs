@@ -56,6 +56,11 @@ impl Line {
         self.0.try_get(column).map_err(|_| Refusal::Odd)
     }
 
+    /// Text; `None` for NULL.
+    pub(super) fn words(&self, column: &str) -> Answer<Option<String>> {
+        self.0.try_get(column).map_err(|_| Refusal::Odd)
+    }
+
     /// `None` for NULL.
     pub(super) fn maybe(&self, column: &str) -> Option<i64> {
         self.0.try_get(column).ok().flatten()

@@ -7,6 +7,7 @@ use super::server::Look;
 use super::{Facts, critical, healthy, note, unchecked};
 use crate::layout::{self, Layout};
 use crate::names::{literal, quoted};
+use crate::schema::shape;
 
 /// More rows than most programs ever ask for.
 const MANY: i64 = 5_000_000;
@@ -17,6 +18,8 @@ pub(super) struct Tables {
     pub(super) functions: Answer<Vec<Function>>,
     pub(super) schema: Answer<SchemaRights>,
     versions: Answer<(i64, i64)>,
+    /// What is there and not as the store made it.
+    strange: Answer<Vec<String>>,
 }
 
 #[derive(Debug)]
@@ -138,11 +141,21 @@ impl Tables {
             .await?;
         let versions =
             versions.and_then(|line| Ok((line.number("version")?, line.number("compatible")?)));
+        let lines = asker.all(shape::query(facts.layout, names)).await?;
+        let strange = lines.and_then(|lines| {
+            let told = lines.iter().filter_map(|line| match line.words("what") {
+                Ok(None) => None,
+                Ok(Some(what)) => Some(line.text("name").map(|name| format!("{name}: {what}"))),
+                Err(refusal) => Some(Err(refusal)),
+            });
+            told.collect()
+        });
         Ok(Self {
             all,
             functions,
             schema: rights,
             versions,
+            strange,
         })
     }
 
@@ -218,9 +231,11 @@ pub(super) fn judge(tables: &Tables, look: &Look, facts: &Facts) -> Vec<Finding>
     };
     let missing = tables.missing();
     if !missing.is_empty() {
-        return vec![absent(&missing, tables, look, facts)];
+        let absent = absent(&missing, tables, look, facts);
+        return [absent].into_iter().chain(strange(tables)).collect();
     }
     let mut findings = vec![version(tables, facts.layout)];
+    findings.extend(strange(tables));
     let lost: Vec<_> = all
         .iter()
         .filter(|table| table.is.as_ref().is_some_and(|is| is.unlogged))
@@ -282,6 +297,21 @@ fn absent(missing: &[&str], tables: &Tables, look: &Look, facts: &Facts) -> Find
         )
         .advice(by_hand)
     }
+}
+
+fn strange(tables: &Tables) -> Option<Finding> {
+    let what = match &tables.strange {
+        Ok(strange) if strange.is_empty() => return None,
+        Ok(strange) => strange.join("; "),
+        Err(refusal) => {
+            let why = "what only has the names of the store's tables does not keep what they keep";
+            return Some(unchecked("the tables' columns and keys", why, refusal));
+        }
+    };
+    let why = "the store refuses to work with what it did not make like this: a key could be there \
+               twice, or not be understood";
+    let advice = "put it right, or choose another schema or table prefix in the URL";
+    Some(critical(format!("not the store's own: {what}"), why).advice(advice))
 }
 
 fn version(tables: &Tables, layout: &Layout) -> Finding {

@@ -1,6 +1,6 @@
 //! The store's tables: there, kept, and who may use them.
 
-use lease_core::Severity;
+use lease_core::{Severity, StoreErrorKind};
 
 use crate::support::{about, is, look, options, server};
 
@@ -33,6 +33,35 @@ async fn tables_that_are_not_kept_are_critical() {
     let advice = about(&found, "unlogged").advice.clone().unwrap();
     server.sql(&advice).unwrap();
     is(&look(at("one")).await, "unlogged", Severity::Healthy, "no");
+}
+
+/// What its server would let pass, and its statements rely on.
+#[tokio::test]
+async fn what_only_looks_like_the_stores_tables_is_refused_and_critical() {
+    let server = server();
+    for (n, (changed, named)) in [
+        ("CREATE TABLE s.kid () INHERITS (s.lease_keys)", "inherits from it"),
+        ("ALTER TABLE s.lease_keys DROP CONSTRAINT lease_keys_pkey", "primary key is not (key)"),
+        ("ALTER TABLE s.lease_keys ALTER token TYPE numeric", "token is numeric and not bigint"),
+        ("ALTER TABLE s.lease_keys ALTER mark TYPE integer", "mark is integer"),
+        ("ALTER TABLE s.lease_keys ALTER label TYPE bytea USING NULL", "label is bytea"),
+        ("ALTER TABLE s.lease_keys RENAME grace_us TO gg", "no column grace_us"),
+        ("ALTER TABLE s.lease_tombstones RENAME TO away; CREATE VIEW s.lease_tombstones AS SELECT 1", "it is no table"),
+        ("DROP FUNCTION s.lease_admit; CREATE FUNCTION s.lease_admit(text, bigint) RETURNS void LANGUAGE sql AS 'SELECT NULL::void'", "lease_admit"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let schema = format!("shape{n}");
+        let at = || options(server.url()).schema(&schema).unwrap();
+        at().open().await.unwrap();
+        server.sql(&changed.replace("s.", &format!("{schema}."))).unwrap();
+        let error = at().open().await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Refusing, "{changed}: {error}");
+        assert!(error.to_string().contains(named), "{changed}: {error}");
+        let found = look(at()).await;
+        is(&found, "not the store's own", Severity::Critical, named);
+    }
 }
 
 #[tokio::test]
