@@ -13,7 +13,7 @@ use crate::output;
 struct StoreJson {
     store: &'static str,
     schemes: &'static [&'static str],
-    feature: Option<&'static str>,
+    features: &'static [&'static str],
     compiled_in: bool,
     guarantees: Option<GuaranteesJson>,
 }
@@ -81,7 +81,7 @@ fn json(store: &StoreInfo) -> StoreJson {
     StoreJson {
         store: store.name,
         schemes: store.schemes,
-        feature: store.feature,
+        features: store.features,
         compiled_in: guarantees.is_some(),
         guarantees,
     }
@@ -104,9 +104,9 @@ fn human(stores: &[StoreInfo]) -> String {
                 table.add_row(row);
             }
             other => {
-                let why = match (other, store.feature) {
-                    (Availability::FeatureOff, Some(feature)) => {
-                        format!("turn on the cargo feature {feature:?}")
+                let why = match other {
+                    Availability::FeatureOff => {
+                        format!("turn on the cargo feature {:?}", store.features.join(","))
                     }
                     _ => "not in this version".to_owned(),
                 };

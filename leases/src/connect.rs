@@ -5,6 +5,8 @@ use std::sync::Arc;
 use lease_core::{Error, InvalidInput, Leases, LocalGate, MemoryStore};
 
 use crate::known::{self, KNOWN, Kind, Known};
+#[cfg(all(feature = "queue", any(feature = "redis", feature = "postgres")))]
+use crate::queues;
 use crate::store::Store;
 use crate::url;
 
@@ -64,7 +66,7 @@ pub async fn open_to_look(url: &str) -> Result<Store, Error> {
 
 /// When a store connects to its servers, and to what end.
 #[derive(Clone, Copy)]
-enum Connect {
+pub(crate) enum Connect {
     Now,
     Later,
     /// Now, and make nothing.
@@ -98,11 +100,16 @@ async fn opened(url: &str, connect: Connect) -> Result<Store, Error> {
         Kind::Postgres => postgres(&scheme, url, connect).await,
         #[cfg(not(feature = "postgres"))]
         Kind::Postgres => Err(feature_off(known)),
+        #[cfg(all(feature = "queue", feature = "redis"))]
+        Kind::QueueRedis => queues::server::keyed(known.kind, &scheme, url, connect).await,
+        #[cfg(not(all(feature = "queue", feature = "redis")))]
+        Kind::QueueRedis => Err(feature_off(known)),
         Kind::Later => Err(not_yet(known)),
     }
 }
 
-fn memory(url: &str) -> Result<Store, Error> {
+/// That a memory store's URL says nothing more.
+pub(crate) fn plain_memory(url: &str) -> Result<(), Error> {
     let rest = url.split_once(':').map_or("", |(_, rest)| rest);
     if !matches!(rest, "" | "//") {
         return Err(InvalidInput::Url(
@@ -111,6 +118,11 @@ fn memory(url: &str) -> Result<Store, Error> {
         )
         .into());
     }
+    Ok(())
+}
+
+fn memory(url: &str) -> Result<Store, Error> {
+    plain_memory(url)?;
     Ok(Store::new(
         Arc::new(MemoryStore::new()),
         Arc::new(LocalGate::new()),
@@ -153,22 +165,32 @@ async fn postgres(scheme: &str, url: &str, connect: Connect) -> Result<Store, Er
 
 /// Schemes are not case-sensitive; what follows is.
 #[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres"))]
-fn with_scheme(scheme: &str, url: &str) -> String {
+pub(crate) fn with_scheme(scheme: &str, url: &str) -> String {
     let rest = url.get(scheme.len()..).unwrap_or_default();
     format!("{scheme}{rest}")
 }
 
-#[cfg(not(all(feature = "sqlite", feature = "redis", feature = "postgres")))]
-fn feature_off(known: &Known) -> Error {
-    let (name, feature) = (known.name, known.feature.unwrap_or_default());
+#[cfg(not(all(
+    feature = "sqlite",
+    feature = "redis",
+    feature = "postgres",
+    feature = "queue"
+)))]
+pub(crate) fn feature_off(known: &Known) -> Error {
+    let name = known.name;
+    let features: Vec<_> = known.features.iter().map(|f| format!("{f:?}")).collect();
+    let (plural, features) = (
+        if features.len() > 1 { "s" } else { "" },
+        features.join(" and "),
+    );
     InvalidInput::Url(format!(
-        "the store {name} is not compiled in; turn on the cargo feature {feature:?} of the crate \
-         leases"
+        "the store {name} is not compiled in; turn on the cargo feature{plural} {features} of the \
+         crate leases"
     ))
     .into()
 }
 
-fn not_yet(known: &Known) -> Error {
+pub(crate) fn not_yet(known: &Known) -> Error {
     let name = known.name;
     InvalidInput::Url(format!(
         "the store {name} is not in this version; {}",
@@ -177,7 +199,7 @@ fn not_yet(known: &Known) -> Error {
     .into()
 }
 
-fn unknown(scheme: &str) -> Error {
+pub(crate) fn unknown(scheme: &str) -> Error {
     let known: Vec<_> = KNOWN.iter().flat_map(|k| k.schemes).copied().collect();
     InvalidInput::Url(format!(
         "no store is known by the scheme {scheme:?}; known are {}; {}",

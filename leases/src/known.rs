@@ -8,7 +8,7 @@ use lease_core::Guarantees;
 pub enum Availability {
     /// Yes, and this is what it promises in its usual configuration.
     CompiledIn(Box<Guarantees>),
-    /// Not until its cargo feature is turned on.
+    /// Not until its cargo features are turned on.
     FeatureOff,
     /// Not in this version of the crate.
     NotYet,
@@ -22,9 +22,9 @@ pub struct StoreInfo {
     pub name: &'static str,
     /// The URL schemes that name it.
     pub schemes: &'static [&'static str],
-    /// The cargo feature of this crate that compiles it in; `None` for one that
+    /// The cargo features of this crate that together compile it in; none for one that
     /// always is.
-    pub feature: Option<&'static str>,
+    pub features: &'static [&'static str],
     /// Whether this program can use it.
     pub availability: Availability,
 }
@@ -37,7 +37,7 @@ pub fn stores() -> Vec<StoreInfo> {
         .map(|known| StoreInfo {
             name: known.name,
             schemes: known.schemes,
-            feature: known.feature,
+            features: known.features,
             availability: availability(known),
         })
         .collect()
@@ -52,6 +52,7 @@ pub(crate) enum Kind {
     RedisCluster,
     Redlock,
     Postgres,
+    QueueRedis,
     Later,
 }
 
@@ -59,19 +60,19 @@ pub(crate) struct Known {
     pub(crate) kind: Kind,
     pub(crate) name: &'static str,
     pub(crate) schemes: &'static [&'static str],
-    pub(crate) feature: Option<&'static str>,
+    pub(crate) features: &'static [&'static str],
 }
 
 const fn later(
     name: &'static str,
     schemes: &'static [&'static str],
-    feature: &'static str,
+    features: &'static [&'static str],
 ) -> Known {
     Known {
         kind: Kind::Later,
         name,
         schemes,
-        feature: Some(feature),
+        features,
     }
 }
 
@@ -80,13 +81,13 @@ pub(crate) const KNOWN: &[Known] = &[
         kind: Kind::Memory,
         name: "memory",
         schemes: &["memory"],
-        feature: None,
+        features: &[],
     },
     Known {
         kind: Kind::Sqlite,
         name: "sqlite",
         schemes: &["sqlite"],
-        feature: Some("sqlite"),
+        features: &["sqlite"],
     },
     Known {
         kind: Kind::Redis,
@@ -100,7 +101,7 @@ pub(crate) const KNOWN: &[Known] = &[
             "valkeys",
             "valkey+unix",
         ],
-        feature: Some("redis"),
+        features: &["redis"],
     },
     Known {
         kind: Kind::RedisSentinel,
@@ -111,7 +112,7 @@ pub(crate) const KNOWN: &[Known] = &[
             "valkey+sentinel",
             "valkeys+sentinel",
         ],
-        feature: Some("redis"),
+        features: &["redis"],
     },
     Known {
         kind: Kind::RedisCluster,
@@ -122,23 +123,48 @@ pub(crate) const KNOWN: &[Known] = &[
             "valkey+cluster",
             "valkeys+cluster",
         ],
-        feature: Some("redis"),
+        features: &["redis"],
     },
     Known {
         kind: Kind::Redlock,
         name: "redlock",
         schemes: &["redlock", "redlocks"],
-        feature: Some("redis"),
+        features: &["redis"],
     },
     Known {
         kind: Kind::Postgres,
         name: "postgres",
         schemes: &["postgres", "postgresql"],
-        feature: Some("postgres"),
+        features: &["postgres"],
     },
-    later("nats", &["nats"], "nats"),
-    later("queue-postgres", &["queue+postgres"], "queue"),
-    later("queue-redis", &["queue+redis"], "queue"),
+    later("nats", &["nats", "tls"], &["nats"]),
+    later(
+        "queue-postgres",
+        &["queue+postgres", "queue+postgresql"],
+        &["queue", "postgres"],
+    ),
+    Known {
+        kind: Kind::QueueRedis,
+        name: "queue-redis",
+        schemes: &[
+            "queue+redis",
+            "queue+rediss",
+            "queue+redis+unix",
+            "queue+unix",
+            "queue+valkey",
+            "queue+valkeys",
+            "queue+valkey+unix",
+            "queue+redis+sentinel",
+            "queue+rediss+sentinel",
+            "queue+valkey+sentinel",
+            "queue+valkeys+sentinel",
+            "queue+redis+cluster",
+            "queue+rediss+cluster",
+            "queue+valkey+cluster",
+            "queue+valkeys+cluster",
+        ],
+        features: &["queue", "redis"],
+    },
 ];
 
 /// The store that a scheme in lower case names.
@@ -180,6 +206,14 @@ fn availability(known: &Known) -> Availability {
         },
         #[cfg(not(feature = "postgres"))]
         Kind::Postgres => Availability::FeatureOff,
+        #[cfg(all(feature = "queue", feature = "redis"))]
+        Kind::QueueRedis => match crate::queues::server::redis_guarantees() {
+            Ok(guarantees) => compiled_in(guarantees),
+            // A URL of our own: never.
+            Err(_) => Availability::NotYet,
+        },
+        #[cfg(not(all(feature = "queue", feature = "redis")))]
+        Kind::QueueRedis => Availability::FeatureOff,
         Kind::Later => Availability::NotYet,
     }
 }

@@ -74,6 +74,8 @@
 mod connect;
 pub mod guide;
 mod known;
+#[cfg(feature = "queue")]
+mod queues;
 mod store;
 mod url;
 
@@ -83,6 +85,9 @@ pub use lease_core::*;
 /// Leases in a Postgres database: options, the SQL of its tables and rights.
 #[cfg(feature = "postgres")]
 pub use lease_postgres as postgres;
+/// Queues whose claims are leases: `open_queue` gives a store of them.
+#[cfg(feature = "queue")]
+pub use lease_queue as queue;
 /// Leases on a Redis server: options, and fenced writes there.
 #[cfg(feature = "redis")]
 pub use lease_redis as redis;
@@ -90,6 +95,8 @@ pub use lease_redis as redis;
 /// transaction.
 #[cfg(feature = "sqlite")]
 pub use lease_sqlite as sqlite;
+#[cfg(feature = "queue")]
+pub use queues::{open_queue, open_queue_lazily};
 pub use store::Store;
 
 /// The README's program compiles and runs.

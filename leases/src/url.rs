@@ -4,7 +4,7 @@
 use lease_core::InvalidInput;
 
 /// The longest scheme that an error repeats; the known ones are shorter.
-const MAX_SCHEME_BYTES: usize = 20;
+const MAX_SCHEME_BYTES: usize = 24;
 
 /// What stands before the first colon, in lower case.
 pub(crate) fn scheme(url: &str) -> Result<String, InvalidInput> {

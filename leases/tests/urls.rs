@@ -115,27 +115,27 @@ fn every_store_is_listed_with_what_it_promises_or_what_it_lacks() {
     let stores = leases::stores();
     let memory = stores.iter().find(|s| s.name == "memory").unwrap();
     let promised = leases::MemoryStore::new().guarantees();
-    assert_eq!(memory.feature, None);
+    assert_eq!(memory.features, [""; 0]);
     assert_eq!(
         memory.availability,
         Availability::CompiledIn(Box::new(promised))
     );
     let sqlite = stores.iter().find(|s| s.name == "sqlite").unwrap();
-    assert_eq!(sqlite.feature, Some("sqlite"));
+    assert_eq!(sqlite.features, ["sqlite"]);
     if cfg!(feature = "sqlite") {
         assert!(matches!(sqlite.availability, Availability::CompiledIn(_)));
     } else {
         assert_eq!(sqlite.availability, Availability::FeatureOff);
     }
     let redis = stores.iter().find(|s| s.name == "redis").unwrap();
-    assert_eq!(redis.feature, Some("redis"));
+    assert_eq!(redis.features, ["redis"]);
     if cfg!(feature = "redis") {
         assert!(matches!(redis.availability, Availability::CompiledIn(_)));
     } else {
         assert_eq!(redis.availability, Availability::FeatureOff);
     }
     let postgres = stores.iter().find(|s| s.name == "postgres").unwrap();
-    assert_eq!(postgres.feature, Some("postgres"));
+    assert_eq!(postgres.features, ["postgres"]);
     if cfg!(feature = "postgres") {
         assert!(matches!(postgres.availability, Availability::CompiledIn(_)));
     } else {
