@@ -1,5 +1,7 @@
 //! The command line.
 
+mod queue;
+
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -9,11 +11,14 @@ use leases::{InvalidInput, Key, Label, Owner, Token, Ttl};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 
+pub(crate) use queue::{Queue, QueueCommand, QueueList, QueuePut, QueueRequeue, QueueWork};
+
 /// Runs commands under a lease, and looks after leases.
 #[derive(Debug, Parser)]
 #[command(name = "lease", version, max_term_width = 100)]
 #[command(after_help = "\
-Exit statuses: 0 done; 1 fence was answered with no, or doctor found warnings; 2 wrong \
+Exit statuses: 0 done; 1 fence was answered with no, doctor \
+found warnings, or requeue an item that is not set aside; 2 wrong \
 arguments; 3 doctor found that a promise does not hold; 69 store unavailable; 70 a fault of this \
 program or its surroundings; 75 not acquired in time; 76 lost, not held, or a stale token; 78 \
 store misconfigured or refusing; 126/127 command not executable/not found; 128+n ended by signal \
@@ -23,7 +28,8 @@ LEASE_LOG=info (or debug, trace) shows every step of a lease on stderr.")]
 pub(crate) struct Cli {
     /// The store, as a URL: sqlite:///absolute/path.db, redis://host:6379/0,
     /// redis+sentinel://host,host/name, redis+cluster://host,host,
-    /// redlock://host,host,host, postgres://user@host/database.
+    /// redlock://host,host,host, postgres://user@host/database; of queues
+    /// queue+redis://host, queue+postgres://user@host/database.
     ///
     /// Others on this machine can see arguments: set a URL that holds a
     /// password as $LEASE_STORE.
@@ -52,6 +58,7 @@ pub(crate) enum Command {
     Doctor(Doctor),
     Schema(Schema),
     Quorum(Quorum),
+    Queue(Queue),
 }
 
 /// How long to wait for a key.

@@ -12,7 +12,8 @@ use crate::output;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Success,
-    /// `fence` was answered with no; `doctor` found warnings.
+    /// `fence` was answered with no; `doctor` found warnings; `requeue` found an item
+    /// that is not set aside.
     No,
     /// Wrong arguments.
     Usage,

@@ -71,6 +71,12 @@ impl Signals {
         Ok(self)
     }
 
+    /// Listens to the ends of children alone.
+    pub(crate) fn children() -> Result<Self, Failure> {
+        let child = stream(Signal::CHILD).map_err(cannot_listen)?;
+        Ok(Self(select_all([child])))
+    }
+
     /// The next one.
     pub(crate) async fn next(&mut self) -> Signal {
         match self.0.next().await {

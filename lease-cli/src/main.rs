@@ -16,6 +16,7 @@ mod outage;
 mod output;
 mod patience;
 mod program;
+mod queue;
 mod quorum;
 mod run;
 mod schema;

@@ -9,7 +9,8 @@ use crate::args::{self, Cli, Command, QuorumCommand};
 use crate::exit::{Exit, Failure};
 use crate::store::Target;
 use crate::{
-    acquire, admit, doctor, fence, held, inspect, output, quorum, run, schema, stderr, stores,
+    acquire, admit, doctor, fence, held, inspect, output, queue, quorum, run, schema, stderr,
+    stores,
 };
 
 pub(crate) fn main() -> ExitCode {
@@ -76,6 +77,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Quorum(args) => match args.command {
             QuorumCommand::Init(args) => quorum::init(&target()?, args).await,
         },
+        Command::Queue(args) => queue::queue(target()?, args.command).await,
     }
 }
 

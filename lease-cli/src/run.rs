@@ -1,10 +1,10 @@
 //! `lease run`: a command under a lease.
 
-mod child;
+pub(crate) mod child;
 mod group;
 mod guard;
 pub(crate) mod limits;
-mod supervise;
+pub(crate) mod supervise;
 mod terminal;
 
 use std::ffi::OsString;
@@ -20,9 +20,9 @@ use crate::interrupt::Signals;
 use crate::notices::Notices;
 use crate::stderr;
 use crate::store::Target;
-use child::{Child, Ended};
+use child::{Child, Ended, Given};
 use limits::Limits;
-use supervise::Supervisor;
+use supervise::{Named, Supervisor};
 use terminal::Terminal;
 
 pub(crate) use guard::{ARGUMENT as GUARD, main as guard};
@@ -52,7 +52,7 @@ pub(crate) async fn run(target: Target, mut args: args::Run) -> Result<Exit, Fai
     let ended = under(&lease, &command, target.for_child(), limits, signals).await;
     match ended {
         Ok(Outcome::Ended(ended)) => release(leases, lease, &notices, ended.exit()).await,
-        Ok(Outcome::Lost) => {
+        Ok(Outcome::Lost | Outcome::Halted) => {
             // What it still holds at the store must not block others.
             let _ = tokio::time::timeout(RELEASE_LOST, lease.release()).await;
             Ok(Exit::Lost)
@@ -71,7 +71,7 @@ pub(crate) async fn run(target: Target, mut args: args::Run) -> Result<Exit, Fai
 }
 
 /// Which command, and where: arguments may hold secrets.
-fn label(command: &[OsString]) -> Label {
+pub(crate) fn label(command: &[OsString]) -> Label {
     let program = command
         .first()
         .map(|c| Path::new(c).file_name().unwrap_or(c).to_string_lossy())
@@ -81,11 +81,13 @@ fn label(command: &[OsString]) -> Label {
 }
 
 /// How a command under a lease ended.
-enum Outcome {
+pub(crate) enum Outcome {
     /// By itself, with the lease held to the end of its whole group.
     Ended(Ended),
     /// The lease was lost, and the command is gone.
     Lost,
+    /// It was stopped because somebody asked for it, with the lease held to the end.
+    Halted,
     /// The lease was lost, and the command is not gone although it was killed.
     Unkillable,
 }
@@ -100,8 +102,17 @@ async fn under(
     // Before the child is there: none of its signals may be missed.
     let signals = signals.listen_for_command()?;
     let terminal = Terminal::find();
-    let child = Child::spawn(command, lease, store, terminal.as_ref())?;
-    let mut supervisor = Supervisor::new(lease, &child, limits, terminal.as_ref(), signals);
+    let child = Child::spawn(Given::under(lease, command, store), terminal.as_ref())?;
+    let named = Named {
+        full: format!(
+            "the lease on {:?} (token {})",
+            lease.key().as_str(),
+            lease.token()
+        ),
+        short: format!("{:?}", lease.key().as_str()),
+    };
+    let terminal_ = terminal.as_ref();
+    let mut supervisor = Supervisor::new(lease, &child, limits, terminal_, signals, named);
     let outcome = supervisor.watch().await;
     child.reap();
     if let Some(terminal) = &terminal {
@@ -111,11 +122,6 @@ async fn under(
         );
     }
     Ok(outcome)
-}
-
-fn say_lost(lease: &Lease, words: &str) {
-    let (key, token) = (lease.key().as_str(), lease.token());
-    stderr::say(&format!("the lease on {key:?} (token {token}): {words}"));
 }
 
 /// Whether somebody took the key from us before the release. A grant that has

@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use leases::queue::QueueStore;
 use leases::{Error, Store};
 
 use crate::exit::{Exit, Failure};
@@ -84,6 +86,36 @@ impl Target {
             }
         };
         opened.map_err(|error| self.failure(error))
+    }
+
+    /// Opens it as a store of queues, as [`open`](Self::open) does.
+    pub(crate) async fn open_queue(
+        &self,
+        patience: Patience,
+    ) -> Result<Arc<dyn QueueStore>, Failure> {
+        let url = self.queue_url()?;
+        let opened = patience.ask(|| leases::open_queue(url)).await;
+        opened.map_err(|error| self.failure(error))
+    }
+
+    /// As [`open_queue`](Self::open_queue), for a command that only looks.
+    pub(crate) async fn open_queue_to_look(
+        &self,
+        patience: Patience,
+    ) -> Result<Arc<dyn QueueStore>, Failure> {
+        let url = self.queue_url()?;
+        let opened = patience.ask(|| leases::open_queue_to_look(url)).await;
+        opened.map_err(|error| self.failure(error))
+    }
+
+    fn queue_url(&self) -> Result<&str, Failure> {
+        self.for_child().ok_or_else(|| {
+            Failure::new(
+                Exit::Usage,
+                "queues need a store of queues: give --store queue+redis://host or \
+                 queue+postgres://user@host/database, or set LEASE_STORE",
+            )
+        })
     }
 }
 

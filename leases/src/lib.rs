@@ -96,7 +96,7 @@ pub use lease_redis as redis;
 #[cfg(feature = "sqlite")]
 pub use lease_sqlite as sqlite;
 #[cfg(feature = "queue")]
-pub use queues::{open_queue, open_queue_lazily};
+pub use queues::{open_queue, open_queue_lazily, open_queue_to_look};
 pub use store::Store;
 
 /// The README's program compiles and runs.

@@ -39,6 +39,17 @@ pub async fn open_queue_lazily(url: &str) -> Result<Arc<dyn QueueStore>, Error> 
     opened(url, Connect::Later).await
 }
 
+/// As [`open_queue`], for a program that only looks: as [`open_to_look`](crate::open_to_look).
+///
+/// # Errors
+/// As there.
+///
+/// # Cancel safety
+/// As [`connect`](crate::connect).
+pub async fn open_queue_to_look(url: &str) -> Result<Arc<dyn QueueStore>, Error> {
+    opened(url, Connect::ToLook).await
+}
+
 async fn opened(url: &str, connect: Connect) -> Result<Arc<dyn QueueStore>, Error> {
     let scheme = url::scheme(url)?;
     let Some(known) = known::find(&scheme) else {

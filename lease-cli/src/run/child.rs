@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use leases::Lease;
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -19,27 +19,62 @@ use crate::exit::{Exit, Failure};
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(crate) enum Ended {
     Exited(i32),
     Signalled(i32),
 }
 
 impl Ended {
-    pub(super) fn exit(self) -> Exit {
+    pub(crate) fn exit(self) -> Exit {
         match self {
             Self::Exited(code) => Exit::Command(code as u8),
             Self::Signalled(signal) => Exit::Signalled(signal),
         }
     }
 
-    pub(super) fn by_itself(self) -> bool {
+    /// For people.
+    pub(crate) fn words(self) -> String {
+        match self {
+            Self::Exited(code) => format!("the command ended with status {code}"),
+            Self::Signalled(signal) => format!("the command was ended by signal {signal}"),
+        }
+    }
+
+    pub(crate) fn by_itself(self) -> bool {
         matches!(self, Self::Exited(_))
+    }
+}
+
+/// What is started, and what it is given.
+pub(crate) struct Given<'a> {
+    pub(crate) command: &'a [OsString],
+    /// Set in its environment, or taken out of what it inherits.
+    pub(crate) variables: Vec<(&'static str, Option<String>)>,
+    /// What it reads from its stdin; without, it has ours.
+    pub(crate) input: Option<Vec<u8>>,
+}
+
+impl<'a> Given<'a> {
+    /// A command under a lease.
+    pub(super) fn under(lease: &Lease, command: &'a [OsString], store: Option<&str>) -> Self {
+        let mut variables = vec![
+            ("LEASE_KEY", Some(lease.key().as_str().to_owned())),
+            ("LEASE_TOKEN", Some(lease.token().to_string())),
+        ];
+        if let Some(store) = store {
+            variables.push(("LEASE_STORE", Some(store.to_owned())));
+        }
+        Self {
+            command,
+            variables,
+            input: None,
+        }
     }
 }
 
 /// A command that was started, leader of its own process group.
 #[derive(Debug)]
-pub(super) struct Child {
+pub(crate) struct Child {
     pid: Pid,
     /// Whether the leader was waited for: its pid may be somebody else's then.
     reaped: Cell<bool>,
@@ -48,29 +83,31 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts the command under the lease. With a terminal whose foreground is
-    /// ours, its group gets that.
+    /// Starts a command. With a terminal whose foreground is ours, its group gets
+    /// that.
     ///
     /// Must be called on a thread that lives as long as the process: the
     /// parent-death signal fires when the *thread* that forked ends. The
     /// runtime has one thread, the main one.
-    pub(super) fn spawn(
-        command: &[OsString],
-        lease: &Lease,
-        store: Option<&str>,
-        terminal: Option<&Terminal>,
-    ) -> Result<Self, Failure> {
-        let program = command.first().map_or(OsStr::new(""), |p| p);
-        let mask = block_ttou().map_err(|error| cannot_run(program, &error))?;
+    pub(crate) fn spawn(given: Given<'_>, terminal: Option<&Terminal>) -> Result<Self, Failure> {
+        let program = given.command.first().map_or(OsStr::new(""), |p| p);
+        // Once: of a second time the mask from before would be our own.
+        let mask = match terminal {
+            Some(_) => block_ttou(),
+            None => SigSet::thread_get_mask().map_err(io::Error::from),
+        };
+        let mask = mask.map_err(|error| cannot_run(program, &error))?;
         let guard = Guard::start();
         let mut command_ = Command::new(program);
-        command_
-            .args(command.iter().skip(1))
-            .env("LEASE_KEY", lease.key().as_str())
-            .env("LEASE_TOKEN", lease.token().to_string())
-            .process_group(0);
-        if let Some(store) = store {
-            command_.env("LEASE_STORE", store);
+        command_.args(given.command.iter().skip(1)).process_group(0);
+        for (name, value) in given.variables {
+            match value {
+                Some(value) => command_.env(name, value),
+                None => command_.env_remove(name),
+            };
+        }
+        if given.input.is_some() {
+            command_.stdin(Stdio::piped());
         }
         let us = getpid();
         let foreground = terminal.is_some_and(Terminal::goes_to_child);
@@ -86,8 +123,13 @@ impl Child {
             command_.pre_exec(prepare);
         }
         match command_.spawn() {
-            Ok(child) => {
+            Ok(mut child) => {
                 let pid = Pid::from_child(&child);
+                if let (Some(mut pipe), Some(input)) = (child.stdin.take(), given.input) {
+                    // A command need not read, and a pipe holds little: a thread waits
+                    // for it, and ends with the last reader.
+                    std::thread::spawn(move || pipe.write_all(&input));
+                }
                 // The process ends without `child.wait()`: it is waited for by
                 // its pid, stops included.
                 Ok(Self {
@@ -105,12 +147,12 @@ impl Child {
         }
     }
 
-    pub(super) fn group(&self) -> Pid {
+    pub(crate) fn group(&self) -> Pid {
         self.pid
     }
 
     /// Sends a signal to the whole group.
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let sent = kill_process_group(self.pid, signal).is_ok();
         if !self.reaped.get() && (!sent || signal == Signal::KILL) {
             // It may have left its group, or taken another user's rights.
@@ -120,7 +162,7 @@ impl Child {
 
     /// How the leader ended, if it has. It stays a zombie until `reap`, so that
     /// its group's number cannot go to somebody else.
-    pub(super) fn ended(&self) -> Option<Ended> {
+    pub(crate) fn ended(&self) -> Option<Ended> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(self.pid), options) {
             Ok(Some(status)) => status
@@ -134,14 +176,14 @@ impl Child {
     }
 
     /// The signal that stopped the leader, once for each stop.
-    pub(super) fn stopped(&self) -> Option<i32> {
+    pub(crate) fn stopped(&self) -> Option<i32> {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         let status = waitid(WaitId::Pid(self.pid), options).ok()??;
         status.stopping_signal()
     }
 
     /// Ends the zombie of a leader that has ended.
-    pub(super) fn reap(&self) {
+    pub(crate) fn reap(&self) {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         if !matches!(waitid(WaitId::Pid(self.pid), options), Ok(None)) {
             self.reaped.set(true);
@@ -149,7 +191,7 @@ impl Child {
     }
 
     /// The leader's group, once the leader has ended and is reaped.
-    pub(super) fn rest(&self) -> Group {
+    pub(crate) fn rest(&self) -> Group {
         Group::new(self.pid)
     }
 }

@@ -5,14 +5,14 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, test_kill_process_group, waiti
 
 /// A process group without its leader.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(crate) struct Group {
     id: Pid,
     /// A member that lived when we last looked.
     known: Option<i32>,
 }
 
 impl Group {
-    pub(super) fn new(id: Pid) -> Self {
+    pub(crate) fn new(id: Pid) -> Self {
         Self { id, known: None }
     }
 
@@ -21,7 +21,7 @@ impl Group {
     /// One that has ended and waits to be reaped does not: its parent may never
     /// do that. In a container often nobody does, and as its first process it
     /// would be us.
-    pub(super) fn lives(&mut self) -> bool {
+    pub(crate) fn lives(&mut self) -> bool {
         self.reap_adopted();
         // The kernel's word, and the usual one.
         if test_kill_process_group(self.id) == Err(Errno::SRCH) {
@@ -64,20 +64,20 @@ mod proc {
     use std::fs;
 
     /// Whether /proc is there and shows our own namespace of processes.
-    pub(super) fn is_ours() -> bool {
+    pub(crate) fn is_ours() -> bool {
         let us = rustix::process::getpid().as_raw_pid().to_string();
         fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == us.as_str())
     }
 
     /// A living member of the group.
-    pub(super) fn member(group: i32) -> Option<i32> {
+    pub(crate) fn member(group: i32) -> Option<i32> {
         fs::read_dir("/proc")
             .ok()?
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
             .find(|pid| lives_in(*pid, group))
     }
 
-    pub(super) fn lives_in(pid: i32, group: i32) -> bool {
+    pub(crate) fn lives_in(pid: i32, group: i32) -> bool {
         // Not as text: a process can name itself in any bytes.
         let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
         living_group(&stat) == Some(group)

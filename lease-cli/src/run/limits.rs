@@ -31,7 +31,7 @@ impl Limits {
 
     /// `kill_after` is cut to a third of the TTL: renewals start at a third,
     /// and need time for a second try before the command is told to stop.
-    fn new(ttl: Ttl, kill_after: Duration) -> Self {
+    pub(crate) fn new(ttl: Ttl, kill_after: Duration) -> Self {
         Self {
             kill_after: kill_after.min(ttl.get() / 3),
             margin: MARGIN.min(ttl.get() / 20),
@@ -44,7 +44,7 @@ impl Limits {
     }
 
     /// When a command that is told to stop now must be gone.
-    pub(super) fn kill_at(&self, now: Moment, deadline: Moment) -> Moment {
+    pub(crate) fn kill_at(&self, now: Moment, deadline: Moment) -> Moment {
         let margin = u64::try_from(self.margin.as_nanos()).unwrap_or(u64::MAX);
         let last = Moment::from_nanos(deadline.as_nanos().saturating_sub(margin));
         now.after(self.kill_after).min(last)

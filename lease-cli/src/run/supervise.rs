@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use leases::{Clock, Lease, Moment, SystemClock};
 use rustix::process::{Signal, getpid, kill_process};
+use tokio::sync::watch;
 
+use super::Outcome;
 use super::child::{Child, Ended};
 use super::limits::{Limits, protected_until};
 use super::terminal::{self, Terminal};
-use super::{Outcome, say_lost};
 use crate::duration::brief;
 use crate::interrupt::Signals;
 use crate::stderr;
@@ -23,13 +24,24 @@ const SILENT: Duration = Duration::from_millis(500);
 /// back, for a disk that does not answer.
 const DYING: Duration = Duration::from_secs(1);
 
+/// How what is held is called.
+pub(crate) struct Named {
+    /// In a sentence of its own, with the token.
+    pub(crate) full: String,
+    /// Within a sentence.
+    pub(crate) short: String,
+}
+
 /// One command under one lease.
-pub(super) struct Supervisor<'a> {
+pub(crate) struct Supervisor<'a> {
     lease: &'a Lease,
     child: &'a Child,
     limits: Limits,
     terminal: Option<&'a Terminal>,
     signals: Signals,
+    named: Named,
+    /// Somebody else who may have the command stopped.
+    halt: Option<watch::Receiver<bool>>,
     clock: SystemClock,
     stop: Option<Stop>,
 }
@@ -38,6 +50,8 @@ pub(super) struct Supervisor<'a> {
 /// that is confirmed afterwards.
 #[derive(Clone, Copy)]
 struct Stop {
+    /// Not for the lease's sake: somebody asked for it.
+    asked_for: bool,
     kill_at: Moment,
     /// When SIGKILL was sent first.
     killed: Option<Moment>,
@@ -54,12 +68,13 @@ impl Stop {
 }
 
 impl<'a> Supervisor<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         lease: &'a Lease,
         child: &'a Child,
         limits: Limits,
         terminal: Option<&'a Terminal>,
         signals: Signals,
+        named: Named,
     ) -> Self {
         Self {
             lease,
@@ -67,15 +82,27 @@ impl<'a> Supervisor<'a> {
             limits,
             terminal,
             signals,
+            named,
+            halt: None,
             clock: SystemClock::new(),
             stop: None,
         }
     }
 
+    /// Stops the command, too, once this becomes true.
+    pub(crate) fn halted_by(mut self, halt: watch::Receiver<bool>) -> Self {
+        self.halt = Some(halt);
+        self
+    }
+
+    fn say(&self, words: &str) {
+        stderr::say(&format!("{}: {words}", self.named.full));
+    }
+
     /// Until the command has ended, and with it everybody in its group: they
     /// all may write what the key protects. When the lease is lost, they are
     /// stopped.
-    pub(super) async fn watch(&mut self) -> Outcome {
+    pub(crate) async fn watch(&mut self) -> Outcome {
         let Some(ended) = self.until_leader_ended().await else {
             return self.given_up();
         };
@@ -88,19 +115,20 @@ impl<'a> Supervisor<'a> {
             (None, Ok(_)) => Outcome::Ended(ended),
             (None, Err(lost)) => {
                 let why = format!("lost: {}; its command has ended, too late", lost.reason);
-                say_lost(self.lease, &why);
+                self.say(&why);
                 Outcome::Lost
             }
+            (Some(stop), Ok(_)) if stop.asked_for => Outcome::Halted,
             (Some(_), _) => Outcome::Lost,
         }
     }
 
     fn given_up(&self) -> Outcome {
-        say_lost(
-            self.lease,
+        self.say(&format!(
             "processes of the command are still there although they were killed; leaving them, \
-             and the key to its expiry",
-        );
+             and {} to its expiry",
+            self.named.short
+        ));
         Outcome::Unkillable
     }
 
@@ -154,9 +182,9 @@ impl<'a> Supervisor<'a> {
 
     fn say_others(&self) {
         stderr::say(&format!(
-            "the command has ended, but others of its process group have not: {:?} stays held \
+            "the command has ended, but others of its process group have not: {} stays held \
              until they end (start a daemon with setsid to let it go)",
-            self.lease.key().as_str()
+            self.named.short
         ));
     }
 
@@ -177,6 +205,10 @@ impl<'a> Supervisor<'a> {
                     self.kill();
                 }
             }
+            () = asked(&mut self.halt), if self.stop.is_none() => {
+                let deadline = self.lease.deadline();
+                self.begin_to_stop(self.limits.kill_at(self.clock.now(), deadline), true);
+            }
             signal = self.signals.next() => self.pass_on(signal),
         }
     }
@@ -186,24 +218,33 @@ impl<'a> Supervisor<'a> {
     fn tell_to_stop(&mut self) {
         let now = self.clock.now();
         let kill_at = self.limits.kill_at(now, protected_until(self.lease));
-        self.stop = Some(Stop {
-            kill_at,
-            killed: None,
-        });
         let why = match self.lease.check() {
             Ok(_) => "its renewal was not confirmed in time".to_owned(),
             Err(lost) => format!("lost: {}", lost.reason),
         };
         if kill_at <= now {
-            say_lost(self.lease, &format!("{why}; killing the command"));
+            self.say(&format!("{why}; killing the command"));
+            self.stop = Some(Stop {
+                asked_for: false,
+                kill_at,
+                killed: None,
+            });
             self.kill();
             return;
         }
         let left = brief(kill_at.since(now));
-        say_lost(
-            self.lease,
-            &format!("{why}; stopping the command, killing it in {left}"),
-        );
+        self.say(&format!(
+            "{why}; stopping the command, killing it in {left}"
+        ));
+        self.begin_to_stop(kill_at, false);
+    }
+
+    fn begin_to_stop(&mut self, kill_at: Moment, asked_for: bool) {
+        self.stop = Some(Stop {
+            asked_for,
+            kill_at,
+            killed: None,
+        });
         self.child.signal(Signal::TERM);
         // One that was stopped must run to handle it.
         self.child.signal(Signal::CONT);
@@ -278,4 +319,14 @@ impl<'a> Supervisor<'a> {
         terminal.hand_to(self.child.group());
         self.child.signal(Signal::CONT);
     }
+}
+
+/// Until somebody asks for the end of the command.
+async fn asked(halt: &mut Option<watch::Receiver<bool>>) {
+    if let Some(halt) = halt
+        && halt.wait_for(|halt| *halt).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }

@@ -9,43 +9,43 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr,
 
 /// The terminal on our stdin.
 #[derive(Debug)]
-pub(super) struct Terminal {
+pub(crate) struct Terminal {
     /// How it was set when we started.
     modes: Termios,
 }
 
 impl Terminal {
     /// The terminal on our stdin, if there is one and it controls us.
-    pub(super) fn find() -> Option<Self> {
+    pub(crate) fn find() -> Option<Self> {
         tcgetpgrp(stdin()).ok()?;
         let modes = tcgetattr(stdin()).ok()?;
         Some(Self { modes })
     }
 
     /// Whether our own process group has the foreground.
-    pub(super) fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         own_group().is_some_and(|us| self.has_foreground(us))
     }
 
-    pub(super) fn has_foreground(&self, group: Pid) -> bool {
+    pub(crate) fn has_foreground(&self, group: Pid) -> bool {
         tcgetpgrp(stdin()).is_ok_and(|foreground| foreground == group)
     }
 
     /// Whether a child gets the foreground from its start. Not when our output
     /// goes into a pipe: whoever reads from that is in our own group and would
     /// lose the terminal, a pager say.
-    pub(super) fn goes_to_child(&self) -> bool {
+    pub(crate) fn goes_to_child(&self) -> bool {
         self.is_ours() && stdout().is_terminal()
     }
 
     /// Gives `group` the foreground. Needs SIGTTOU blocked.
-    pub(super) fn hand_to(&self, group: Pid) {
+    pub(crate) fn hand_to(&self, group: Pid) {
         // A terminal that hung up has no foreground to give.
         let _ = tcsetpgrp(stdin(), group);
     }
 
     /// Gives our own process group the foreground. Needs SIGTTOU blocked.
-    pub(super) fn hand_to_us(&self) {
+    pub(crate) fn hand_to_us(&self) {
         if let Some(us) = own_group() {
             self.hand_to(us);
         }
@@ -53,7 +53,7 @@ impl Terminal {
 
     /// Takes the foreground back from `group`, and the modes too unless its
     /// leader ended by itself: one that was killed cannot have restored them.
-    pub(super) fn take_back(&self, group: Pid, keep_modes: bool) {
+    pub(crate) fn take_back(&self, group: Pid, keep_modes: bool) {
         if self.has_foreground(group) {
             self.hand_to_us();
             if !keep_modes {
@@ -65,7 +65,7 @@ impl Terminal {
 
 /// Our process group, unless its leader lives outside our PID namespace: then it
 /// has no number here (the kernel says 0, and rustix panics).
-pub(super) fn own_group() -> Option<Pid> {
+pub(crate) fn own_group() -> Option<Pid> {
     Pid::from_raw(nix::unistd::getpgrp().as_raw())
 }
 
@@ -73,7 +73,7 @@ pub(super) fn own_group() -> Option<Pid> {
 ///
 /// Sessions and groups are compared as the numbers that the kernel says, 0 for
 /// one whose leader lives outside our PID namespace.
-pub(super) fn can_be_continued() -> bool {
+pub(crate) fn can_be_continued() -> bool {
     let parent = getppid();
     let same_session = getsid(None).is_ok_and(|us| getsid(Some(parent)) == Ok(us));
     let other_group = getpgid(None).is_ok_and(|us| getpgid(Some(parent)).is_ok_and(|p| p != us));

@@ -56,7 +56,7 @@ type Parts = (Arc<dyn QueueStore>, Arc<dyn Gate>);
 async fn redis(url: &str, connect: Connect) -> Result<Parts, Error> {
     let options = lease_queue::redis::RedisQueues::options(url)?;
     let store = match connect {
-        Connect::Now => options.open().await?,
+        Connect::Now | Connect::ToLook => options.open().await?,
         Connect::Later => options.open_lazily()?,
     };
     let queues = lease_queue::redis::RedisQueues::over(store.clone())?;

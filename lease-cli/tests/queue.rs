@@ -1,0 +1,303 @@
+//! `lease queue` on real servers: items there and back, workers on good days and bad
+//! ones.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use lease_conformance::servers::redis::{Persistence, RedisServer};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use support::{Done, Place, Running, done, lives, number, program, until};
+
+/// Every byte, no line's end at the end, and more than a pipe holds.
+fn odd_bytes() -> Vec<u8> {
+    (0..=255)
+        .cycle()
+        .take(200_000)
+        .chain([0, b'\n', 255])
+        .collect()
+}
+
+fn redis() -> (RedisServer, Place) {
+    let builder = RedisServer::builder().persistence(Persistence::AofAlways);
+    let server = builder.start().unwrap();
+    let place = Place::with_store(format!("queue+{}", server.url()));
+    (server, place)
+}
+
+/// `lease queue put OPTIONS jobs` with a payload; the item.
+fn put(place: &Place, options: &[&str], payload: &[u8]) -> String {
+    let args = [&["queue", "put"][..], options, &["jobs"]].concat();
+    let mut command = place.lease(&args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(payload).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn worker(place: &Place, options: &[&str], script: &str) -> Running {
+    let args = [
+        &["queue", "work"][..],
+        options,
+        &["jobs", "--", "sh", "-c", script],
+    ]
+    .concat();
+    Running::start(&mut place.lease(&args))
+}
+
+fn work(place: &Place, options: &[&str], script: &str) -> Done {
+    worker(place, options, script).end()
+}
+
+fn list(place: &Place, what: &str) -> Vec<Value> {
+    let listed = place.done(&["queue", what, "jobs", "--json"]).ok().json();
+    listed.as_array().unwrap().clone()
+}
+
+fn lines(text: &str) -> Vec<&str> {
+    text.lines().collect()
+}
+
+/// Put, list, work, fail, set aside, put back.
+fn round_trip(place: &Place) {
+    let payload = odd_bytes();
+    let item = put(place, &["--dedup", "once"], &payload);
+    let args = ["queue", "put", "jobs", "--dedup", "once", "--data", "x"];
+    let again = place.done(&args).ok();
+    assert_eq!(again.out.trim(), item);
+    again.error_line("nothing was put");
+    let late = put(place, &["--delay", "1h", "--group", "g"], b"");
+
+    let listed = list(place, "list");
+    let find = |id: &str| listed.iter().find(|row| row["item"] == id).unwrap();
+    assert_eq!(find(&item)["state"], "ready");
+    assert_eq!(find(&item)["bytes"], payload.len());
+    assert_eq!(find(&late)["state"], "delayed");
+    assert_eq!(find(&late)["group"], "g");
+    let table = place.done(&["queue", "list", "jobs"]).ok().out;
+    assert!(
+        table.starts_with("ITEM") && table.contains(&item),
+        "{table}"
+    );
+
+    // It fails twice, and is set aside.
+    let failing = ["--once", "--max-attempts", "2", "--backoff", "1ms"];
+    for attempt in ["1", "2"] {
+        let ran = work(
+            place,
+            &failing,
+            "cat > payload; echo $LEASE_ATTEMPT; exit 7",
+        )
+        .code(7);
+        assert_eq!(ran.out.trim(), attempt);
+        assert_eq!(std::fs::read(place.path("payload")).unwrap(), payload);
+    }
+    let dead = list(place, "dead");
+    assert_eq!((dead.len(), &dead[0]["item"]), (1, &Value::from(&*item)));
+    assert_eq!(dead[0]["reason"], "the command ended with status 7");
+    let table = place.done(&["queue", "dead", "jobs"]).ok().out;
+    assert!(table.contains("ended with status 7"), "{table}");
+
+    let not_dead = place.done(&["queue", "requeue", "jobs", &late]).code(1);
+    not_dead.error_line("not set aside");
+    let back = place.done(&["queue", "requeue", "jobs", "--all"]).ok();
+    assert_eq!(back.out.trim(), item);
+    let script = "test \"$LEASE_QUEUE/$LEASE_ITEM/$LEASE_ATTEMPT/${LEASE_GROUP-none}\" = \
+        \"jobs/$1/1/none\" && \"$LEASE\" admit \"$LEASE_KEY\" --token $LEASE_TOKEN";
+    let args = [
+        "queue", "work", "--once", "jobs", "--", "sh", "-c", script, "sh", &item,
+    ];
+    let mut command = place.lease(&args);
+    done(command.env("LEASE_GROUP", "another")).ok();
+    let left = list(place, "list");
+    assert_eq!((left.len(), &left[0]["item"]), (1, &Value::from(&*late)));
+    assert!(list(place, "dead").is_empty());
+}
+
+#[test]
+fn items_go_there_and_back_on_redis() {
+    let (_server, place) = redis();
+    round_trip(&place);
+}
+
+#[test]
+fn a_worker_that_is_killed_leaves_its_item_to_the_next() {
+    let (_server, place) = redis();
+    put(&place, &[], b"x");
+    let script = "echo $LEASE_ATTEMPT $LEASE_TOKEN $$ >> log; sleep 1000 & wait";
+    let killed = worker(&place, &["--ttl", "1s"], script);
+    until("the command", || place.text("log").ends_with('\n'));
+    let first = place.text("log");
+    killed.signal(Signal::SIGKILL);
+    let pid = number(first.split_whitespace().last().unwrap()) as i32;
+    until("the end of the command", || !lives(pid));
+
+    work(
+        &place,
+        &["--until-empty"],
+        "echo $LEASE_ATTEMPT $LEASE_TOKEN > second",
+    )
+    .ok();
+    let second = place.text("second");
+    let numbers = |text: &str| text.split_whitespace().map(number).collect::<Vec<_>>();
+    let (first, second) = (numbers(&first), numbers(&second));
+    assert_eq!((first[0], second[0]), (1, 2));
+    assert!(second[1] > first[1], "{first:?} {second:?}");
+}
+
+#[test]
+fn a_command_whose_claim_is_lost_is_stopped_and_its_item_comes_again() {
+    let (server, place) = redis();
+    let item = put(&place, &[], b"x");
+    let script = "
+        if [ $LEASE_ATTEMPT -gt 1 ]; then exit 0; fi
+        trap 'echo term > told' TERM; echo $$ > pid
+        while :; do sleep 0.02; done";
+    let options = ["--ttl", "2s", "--kill-after", "300ms", "--until-empty"];
+    let running = worker(&place, &options, script);
+    until("the command", || place.text("pid").ends_with('\n'));
+    let pid = number(&place.text("pid")) as i32;
+    server.pause().unwrap();
+    until("the kill", || !lives(pid));
+    assert_eq!(place.text("told"), "term\n");
+    server.resume().unwrap();
+    let ended = running.end().ok();
+    let words = format!("the claim on item {item}");
+    assert!(ended.err.contains(&words), "{ended:?}");
+    assert!(list(&place, "list").is_empty());
+}
+
+#[test]
+fn a_groups_items_come_one_at_a_time_and_in_order() {
+    let (_server, place) = redis();
+    for n in 0..6 {
+        let group = if n % 2 == 0 { "even" } else { "odd" };
+        put(&place, &["--group", group], n.to_string().as_bytes());
+    }
+    // Whoever finds another one of its group at work says so.
+    let script = "
+        mkdir $LEASE_GROUP || { echo two >> even.log; exit 1; }
+        cat >> $LEASE_GROUP.log; sleep 0.05; rmdir $LEASE_GROUP";
+    work(&place, &["-j", "6", "--until-empty"], script).ok();
+    assert_eq!(place.text("even.log"), "024");
+    assert_eq!(place.text("odd.log"), "135");
+}
+
+#[test]
+fn a_worker_that_is_told_to_stop_lets_its_commands_end_and_then_does_not() {
+    let (_server, place) = redis();
+    for _ in 0..3 {
+        put(&place, &["--group", "g"], b"x");
+    }
+    let script = "touch ready; while [ ! -e go ]; do sleep 0.02; done";
+    let running = worker(&place, &[], script);
+    until("the command", || place.path("ready").exists());
+    running.signal(Signal::SIGTERM);
+    std::fs::write(place.path("go"), "").unwrap();
+    running.end().ok();
+    assert!(list(&place, "list").len() <= 2);
+
+    // The second signal gives the item back, and the attempt does not count.
+    put(&place, &["--group", "h"], b"x");
+    let running = worker(&place, &["-j", "4"], "echo $$ >> pids; exec sleep 1000");
+    let claimed = || {
+        list(&place, "list")
+            .iter()
+            .filter(|i| i["state"] == "claimed")
+            .count()
+    };
+    until("two commands", || {
+        lines(&place.text("pids")).len() == 2 && claimed() == 2
+    });
+    running.signal(Signal::SIGTERM);
+    running.signal(Signal::SIGINT);
+    running.end().code(130);
+    for pid in lines(&place.text("pids")) {
+        assert!(!lives(number(pid) as i32));
+    }
+    for item in list(&place, "list") {
+        assert_eq!(
+            (&item["state"], &item["attempts"]),
+            (&"ready".into(), &0.into())
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_run_ends_the_worker_and_gives_the_item_back() {
+    let (_server, place) = redis();
+    put(&place, &[], b"x");
+    let args = ["queue", "work", "jobs", "--", "no-such-program"];
+    place.done(&args).code(127).error_line("was not found");
+    let item = list(&place, "list").remove(0);
+    assert_eq!(
+        (&item["state"], &item["attempts"]),
+        (&"ready".into(), &0.into())
+    );
+}
+
+#[test]
+fn keys_are_leased_on_a_queue() {
+    let (_server, place) = redis();
+    let ran = place
+        .run(&[], "k", "\"$LEASE\" inspect k --json")
+        .end()
+        .ok();
+    let seen = ran.json();
+    assert!(seen["holder"]["token"].is_u64(), "{seen}");
+    assert!(place.holder("k").is_null());
+    let found = place.done(&["doctor", "--json"]).json();
+    assert_eq!(found["store"], "queue+redis");
+}
+
+#[test]
+fn another_queue_has_other_keys() {
+    let (server, place) = redis();
+    let other = Place::with_store(format!("queue+{}?queue=other", server.url()));
+    place.done(&["acquire", "k", "--ttl", "1m"]).ok();
+    other.done(&["acquire", "k", "--ttl", "1m", "-n"]).ok();
+    place.done(&["acquire", "k", "--ttl", "1m", "-n"]).code(75);
+}
+
+#[test]
+fn wrong_uses_say_what_to_do_and_repeat_no_secret() {
+    let place = Place::new();
+    let failed = place.done(&["queue", "list", "jobs"]).code(2);
+    failed.error_line("keeps leases and no queues");
+    let mut none = program();
+    none.env("HOME", place.path(""))
+        .env_remove("XDG_STATE_HOME");
+    done(none.args(["queue", "list", "jobs"]))
+        .code(2)
+        .error_line("queue+redis://");
+    let secret = Place::with_store("redis://:hunter2@h");
+    let failed = secret.done(&["queue", "list", "jobs"]).code(2);
+    assert!(!failed.err.contains("hunter2"), "{failed:?}");
+    failed.error_line("write queue+redis:");
+
+    let memory = Place::with_store("memory:");
+    let large = vec![b'x'; 512 * 1024 + 1];
+    std::fs::write(memory.path("large"), large).unwrap();
+    let large = std::fs::File::open(memory.path("large")).unwrap();
+    let mut command = memory.lease(&["queue", "put", "jobs"]);
+    done(command.stdin(large))
+        .code(2)
+        .error_line("524288 bytes");
+    for bad in [
+        &["queue", "put", "", "--data", "x"][..],
+        &["queue", "put", "jobs", "--data", "x", "--delay", "9000d"],
+        &["queue", "requeue", "jobs"],
+        &["queue", "requeue", "jobs", "xyz"],
+        &["queue", "work", "jobs"],
+        &["queue", "work", "--max-attempts", "0", "jobs", "--", "true"],
+        &["queue", "work", "--ttl", "1ms", "jobs", "--", "true"],
+    ] {
+        let failed = memory.done(bad);
+        assert_eq!(failed.code, 2, "{bad:?}: {failed:?}");
+    }
+}
