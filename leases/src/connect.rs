@@ -5,7 +5,10 @@ use std::sync::Arc;
 use lease_core::{Error, InvalidInput, Leases, LocalGate, MemoryStore};
 
 use crate::known::{self, KNOWN, Kind, Known};
-#[cfg(all(feature = "queue", any(feature = "redis", feature = "postgres")))]
+#[cfg(all(
+    feature = "queue",
+    any(feature = "redis", feature = "postgres", feature = "nats")
+))]
 use crate::queues;
 use crate::store::Store;
 use crate::url;
@@ -74,7 +77,7 @@ pub(crate) enum Connect {
 }
 
 async fn opened(url: &str, connect: Connect) -> Result<Store, Error> {
-    #[cfg(not(any(feature = "redis", feature = "postgres")))]
+    #[cfg(not(any(feature = "redis", feature = "postgres", feature = "nats")))]
     let _ = connect;
     let scheme = url::scheme(url)?;
     let Some(known) = known::find(&scheme) else {
@@ -104,6 +107,10 @@ async fn opened(url: &str, connect: Connect) -> Result<Store, Error> {
         Kind::QueueRedis => queues::server::keyed(known.kind, &scheme, url, connect).await,
         #[cfg(not(all(feature = "queue", feature = "redis")))]
         Kind::QueueRedis => Err(feature_off(known)),
+        #[cfg(feature = "nats")]
+        Kind::Nats => queues::server::keyed(known.kind, &scheme, url, connect).await,
+        #[cfg(not(feature = "nats"))]
+        Kind::Nats => Err(feature_off(known)),
         Kind::Later => Err(not_yet(known)),
     }
 }
@@ -164,7 +171,12 @@ async fn postgres(scheme: &str, url: &str, connect: Connect) -> Result<Store, Er
 }
 
 /// Schemes are not case-sensitive; what follows is.
-#[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres"))]
+#[cfg(any(
+    feature = "sqlite",
+    feature = "redis",
+    feature = "postgres",
+    feature = "nats"
+))]
 pub(crate) fn with_scheme(scheme: &str, url: &str) -> String {
     let rest = url.get(scheme.len()..).unwrap_or_default();
     format!("{scheme}{rest}")
@@ -174,7 +186,8 @@ pub(crate) fn with_scheme(scheme: &str, url: &str) -> String {
     feature = "sqlite",
     feature = "redis",
     feature = "postgres",
-    feature = "queue"
+    feature = "queue",
+    feature = "nats"
 )))]
 pub(crate) fn feature_off(known: &Known) -> Error {
     let name = known.name;

@@ -9,5 +9,10 @@ pub mod operating {}
 #[doc = include_str!("../docs/observability.md")]
 pub mod observability {}
 
+// Its program needs them.
+#[cfg_attr(feature = "queue", doc = include_str!("../docs/queues.md"))]
+#[cfg_attr(not(feature = "queue"), doc = "Queues need the cargo feature `queue`.")]
+pub mod queues {}
+
 #[doc = include_str!("../docs/writing-a-backend.md")]
 pub mod writing_a_backend {}

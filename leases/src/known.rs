@@ -53,6 +53,7 @@ pub(crate) enum Kind {
     Redlock,
     Postgres,
     QueueRedis,
+    Nats,
     Later,
 }
 
@@ -137,7 +138,12 @@ pub(crate) const KNOWN: &[Known] = &[
         schemes: &["postgres", "postgresql"],
         features: &["postgres"],
     },
-    later("nats", &["nats", "tls"], &["nats"]),
+    Known {
+        kind: Kind::Nats,
+        name: "nats",
+        schemes: &["nats", "tls"],
+        features: &["nats"],
+    },
     later(
         "queue-postgres",
         &["queue+postgres", "queue+postgresql"],
@@ -214,6 +220,14 @@ fn availability(known: &Known) -> Availability {
         },
         #[cfg(not(all(feature = "queue", feature = "redis")))]
         Kind::QueueRedis => Availability::FeatureOff,
+        #[cfg(feature = "nats")]
+        Kind::Nats => match lease_queue::nats::NatsOptions::from_url("nats://localhost") {
+            Ok(options) => compiled_in(options.guarantees()),
+            // A URL of our own: never.
+            Err(_) => Availability::NotYet,
+        },
+        #[cfg(not(feature = "nats"))]
+        Kind::Nats => Availability::FeatureOff,
         Kind::Later => Availability::NotYet,
     }
 }

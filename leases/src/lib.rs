@@ -41,7 +41,7 @@
 //! * [`Leases`] and [`Lease`] are what an application uses; [`LeaseBackend`] is
 //!   what a store implements.
 //! * [`stores`] says what each store is, and what it promises.
-//! * The [`guide`]: guarantees, operating, observability, writing a backend.
+//! * The [`guide`]: guarantees, operating, queues, observability, writing a backend.
 //!
 //! # Stores
 //! Which stores are compiled in is a matter of cargo features; which of them is
@@ -58,6 +58,14 @@
 //! | `redlock://host,host,host/0`, `redlocks://…` by TLS | `redis` | whoever reaches a majority of those servers |
 //! | `postgres://user@host:5432/database`, also `postgresql://…`; `?sslmode=verify-full` for TLS, `?host=/run/postgresql` for a socket | `postgres` | whoever reaches that database |
 //!
+//! | `queue+redis://…`, `queue+rediss://…`, `queue+redis+sentinel://…`, `queue+redis+cluster://…` | `queue`, `redis` | the keys of a queue on Redis, and queues |
+//! | `queue+postgres://…`, `queue+postgresql://…` | `queue`, `postgres` | the keys of a queue in Postgres, and queues |
+//! | `nats://user:password@host:4222,host:4222`, `tls://…` by TLS | `nats` | the keys of a queue on NATS JetStream |
+//!
+//! Of these three `?queue=NAME` names the queue whose keys are leased (`leases` unless
+//! said otherwise); with the feature `queue`, `open_queue` gives the first two, and
+//! `memory:`, as stores of queues.
+//!
 //! `valkey://`, `valkeys://`, `valkey+unix://`, `valkey+sentinel://`,
 //! `valkeys+sentinel://`, `valkey+cluster://`, `valkeys+cluster://` and `unix://`
 //! mean the same as their kin of Redis.
@@ -67,6 +75,9 @@
 //! * `redis`: leases on a Redis or Valkey server, a cluster or a quorum of them, by TLS
 //!   too.
 //! * `postgres`: leases in a Postgres database, by TLS too.
+//! * `queue`: queues whose claims are leases, in memory, and on the servers whose features
+//!   are on.
+//! * `nats`: leases on NATS JetStream, by TLS too.
 //! * `metrics`: counters, histograms and gauges through the `metrics` facade.
 //! * `full`: all of them.
 #![forbid(unsafe_code)]

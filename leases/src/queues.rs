@@ -1,6 +1,8 @@
 //! From a URL to a store of queues.
 
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(feature = "nats")]
+mod gate;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "nats"))]
 pub(crate) mod server;
 
 use std::sync::Arc;
@@ -64,6 +66,10 @@ async fn opened(url: &str, connect: Connect) -> Result<Arc<dyn QueueStore>, Erro
         Kind::QueueRedis => server::queues(known.kind, &scheme, url, connect).await,
         #[cfg(not(feature = "redis"))]
         Kind::QueueRedis => Err(connect::feature_off(known)),
+        #[cfg(feature = "nats")]
+        Kind::Nats => server::queues(known.kind, &scheme, url, connect).await,
+        #[cfg(not(feature = "nats"))]
+        Kind::Nats => Err(connect::feature_off(known)),
         Kind::Later => Err(connect::not_yet(known)),
         _ => Err(no_queues(known, &scheme)),
     }

@@ -50,12 +50,38 @@ async fn a_store_gives_its_leases_and_its_gate_and_no_secrets() {
     assert_eq!(format!("{store:?}"), "Store { store: \"memory\", .. }");
 }
 
+#[cfg(not(feature = "queue"))]
 #[tokio::test]
-async fn a_known_scheme_that_is_not_here_says_what_to_do() {
-    for url in ["nats://h", "queue+postgres://h/d", "queue+redis://h/0"] {
+async fn without_their_features_stores_of_queues_say_so() {
+    for url in ["queue+postgres://h/d", "queue+redis://h/0"] {
         let words = refused(url).await;
-        assert!(words.contains("is not in this version"), "{words}");
-        assert!(words.contains("usable here: memory:"), "{words}");
+        assert!(
+            words.contains("turn on the cargo features \"queue\" and"),
+            "{words}"
+        );
+    }
+    let words = refused("nats://h").await;
+    assert!(
+        words.contains("turn on the cargo feature \"nats\""),
+        "{words}"
+    );
+}
+
+#[cfg(feature = "queue")]
+#[tokio::test]
+async fn a_store_without_queues_says_which_have_some() {
+    leases::open_queue("memory:").await.unwrap();
+    for (url, advice) in [
+        ("sqlite:x.db", "queues are kept by memory, "),
+        ("redis://:hunter2@h", "write queue+redis: for queues"),
+        ("memory:hunter2", "takes nothing after the colon"),
+        ("nosuch:hunter2", "no store is known"),
+    ] {
+        let words = leases::open_queue(url).await.unwrap_err().to_string();
+        assert!(
+            words.contains(advice) && !words.contains("hunter2"),
+            "{words}"
+        );
     }
 }
 
@@ -101,6 +127,11 @@ async fn no_error_repeats_a_secret() {
         "unix:///s?password=hunter2",
         "valkey://user:hunter2@h:x7",
         "redlock://user:hunter2@h,i?password=x7",
+        "queue+redis://user:hunter2@h?queue=%x7",
+        "queue+redis://user:hunter2@h?password=x7",
+        "queue+postgres://user:hunter2@h?x7=hunter2",
+        "nats://user:hunter2@h/x7?queue=a",
+        "tls://user:hunter2@h?password=x7",
         "redlock://user:hunter2@h,user:hunter2@i/x7",
     ] {
         let words = refused(url).await;

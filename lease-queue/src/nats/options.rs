@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions};
-use lease_core::{InvalidInput, StoreError, StoreErrorKind, TOMBSTONE_RETENTION};
+use lease_core::{Guarantees, InvalidInput, StoreError, StoreErrorKind, TOMBSTONE_RETENTION};
 use tokio::sync::watch;
 
 use super::link::Line;
 use super::names::Names;
 use super::store::NatsStore;
-use super::{errors, url};
+use super::{errors, promise, url};
 
 /// The longest pause before the driver tries to connect again.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -129,6 +129,14 @@ impl NatsOptions {
     pub fn response_timeout(mut self, limit: Duration) -> Self {
         self.response_timeout = limit;
         self
+    }
+
+    /// What the leases of such a store promise, on as many servers as
+    /// [`replicas`](Self::replicas) says, or on one. An opened store knows its stream's
+    /// own number, in its [`capabilities`](crate::QueueStore::capabilities).
+    #[must_use]
+    pub fn guarantees(&self) -> Guarantees {
+        promise::guarantees(self.replicas.unwrap_or(1))
     }
 
     /// Connects, and makes the stream if there is none.

@@ -45,6 +45,8 @@ async fn opened(kind: Kind, scheme: &str, url: &str, connect: Connect) -> Result
     let (store, gate) = match kind {
         #[cfg(feature = "redis")]
         Kind::QueueRedis => redis(&url, connect).await?,
+        #[cfg(feature = "nats")]
+        Kind::Nats => nats(&url).await?,
         _ => return Err(InvalidInput::Url("this store keeps no queues".to_owned()).into()),
     };
     Ok(Opened { store, gate, queue })
@@ -68,6 +70,15 @@ pub(crate) fn redis_guarantees() -> Result<lease_core::Guarantees, Error> {
     let options = lease_queue::redis::RedisQueues::options("queue+redis://localhost")?;
     let store = lease_queue::redis::RedisQueues::open_lazily(options)?;
     Ok(store.capabilities().guarantees)
+}
+
+/// It has no connection that could wait: a server that is away is an error.
+#[cfg(feature = "nats")]
+async fn nats(url: &str) -> Result<Parts, Error> {
+    let options = lease_queue::nats::NatsOptions::from_url(url)?;
+    let store: Arc<dyn QueueStore> = Arc::new(options.open().await?);
+    let gate = super::gate::MarkGate::new(Arc::clone(&store))?;
+    Ok((store, Arc::new(gate)))
 }
 
 /// Takes `queue=NAME` out of a URL's options.
