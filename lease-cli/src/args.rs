@@ -330,7 +330,7 @@ pub(crate) struct Doctor {
     pub(crate) form: Form,
 }
 
-/// Print the SQL that makes a Postgres store's tables.
+/// Print the SQL that makes the tables of a store on Postgres, of queues too.
 ///
 /// For somebody who may make them, where the store's own role may not; the URL
 /// then says migrate=false. Nothing is connected to, and the SQL may run twice.

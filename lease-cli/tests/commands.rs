@@ -255,7 +255,7 @@ fn stores_lists_what_is_compiled_in_and_what_is_not() {
         find("postgres")["guarantees"]["exclusion"],
         "single primary"
     );
-    assert_eq!(find("nats")["guarantees"]["after_a_crash"], "TTL");
+    assert_eq!(find("nats")["guarantees"]["after_a_crash"], "the TTL");
     assert_eq!(find("queue-redis")["features"][0], "queue");
     let words = done(program().args(["stores"])).ok().out;
     for part in ["sqlite", "one host", "queue+redis:", "nats:"] {

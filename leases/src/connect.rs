@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lease_core::{Error, InvalidInput, Leases, LocalGate, MemoryStore};
 
-use crate::known::{self, KNOWN, Kind, Known};
+use crate::known::{self, KNOWN, Kind};
 #[cfg(all(
     feature = "queue",
     any(feature = "redis", feature = "postgres", feature = "nats")
@@ -107,11 +107,14 @@ async fn opened(url: &str, connect: Connect) -> Result<Store, Error> {
         Kind::QueueRedis => queues::server::keyed(known.kind, &scheme, url, connect).await,
         #[cfg(not(all(feature = "queue", feature = "redis")))]
         Kind::QueueRedis => Err(feature_off(known)),
+        #[cfg(all(feature = "queue", feature = "postgres"))]
+        Kind::QueuePostgres => queues::server::keyed(known.kind, &scheme, url, connect).await,
+        #[cfg(not(all(feature = "queue", feature = "postgres")))]
+        Kind::QueuePostgres => Err(feature_off(known)),
         #[cfg(feature = "nats")]
         Kind::Nats => queues::server::keyed(known.kind, &scheme, url, connect).await,
         #[cfg(not(feature = "nats"))]
         Kind::Nats => Err(feature_off(known)),
-        Kind::Later => Err(not_yet(known)),
     }
 }
 
@@ -189,7 +192,7 @@ pub(crate) fn with_scheme(scheme: &str, url: &str) -> String {
     feature = "queue",
     feature = "nats"
 )))]
-pub(crate) fn feature_off(known: &Known) -> Error {
+pub(crate) fn feature_off(known: &known::Known) -> Error {
     let name = known.name;
     let features: Vec<_> = known.features.iter().map(|f| format!("{f:?}")).collect();
     let (plural, features) = (
@@ -199,15 +202,6 @@ pub(crate) fn feature_off(known: &Known) -> Error {
     InvalidInput::Url(format!(
         "the store {name} is not compiled in; turn on the cargo feature{plural} {features} of the \
          crate leases"
-    ))
-    .into()
-}
-
-pub(crate) fn not_yet(known: &Known) -> Error {
-    let name = known.name;
-    InvalidInput::Url(format!(
-        "the store {name} is not in this version; {}",
-        usable()
     ))
     .into()
 }

@@ -1,4 +1,4 @@
-//! Every store that there is or will be, compiled in or not.
+//! Every store that there is, compiled in or not.
 
 use lease_core::Guarantees;
 
@@ -53,8 +53,8 @@ pub(crate) enum Kind {
     Redlock,
     Postgres,
     QueueRedis,
+    QueuePostgres,
     Nats,
-    Later,
 }
 
 pub(crate) struct Known {
@@ -62,19 +62,6 @@ pub(crate) struct Known {
     pub(crate) name: &'static str,
     pub(crate) schemes: &'static [&'static str],
     pub(crate) features: &'static [&'static str],
-}
-
-const fn later(
-    name: &'static str,
-    schemes: &'static [&'static str],
-    features: &'static [&'static str],
-) -> Known {
-    Known {
-        kind: Kind::Later,
-        name,
-        schemes,
-        features,
-    }
 }
 
 pub(crate) const KNOWN: &[Known] = &[
@@ -144,11 +131,12 @@ pub(crate) const KNOWN: &[Known] = &[
         schemes: &["nats", "tls"],
         features: &["nats"],
     },
-    later(
-        "queue-postgres",
-        &["queue+postgres", "queue+postgresql"],
-        &["queue", "postgres"],
-    ),
+    Known {
+        kind: Kind::QueuePostgres,
+        name: "queue-postgres",
+        schemes: &["queue+postgres", "queue+postgresql"],
+        features: &["queue", "postgres"],
+    },
     Known {
         kind: Kind::QueueRedis,
         name: "queue-redis",
@@ -220,6 +208,14 @@ fn availability(known: &Known) -> Availability {
         },
         #[cfg(not(all(feature = "queue", feature = "redis")))]
         Kind::QueueRedis => Availability::FeatureOff,
+        #[cfg(all(feature = "queue", feature = "postgres"))]
+        Kind::QueuePostgres => match crate::queues::server::postgres_guarantees() {
+            Ok(guarantees) => compiled_in(guarantees),
+            // A URL of our own: never.
+            Err(_) => Availability::NotYet,
+        },
+        #[cfg(not(all(feature = "queue", feature = "postgres")))]
+        Kind::QueuePostgres => Availability::FeatureOff,
         #[cfg(feature = "nats")]
         Kind::Nats => match lease_queue::nats::NatsOptions::from_url("nats://localhost") {
             Ok(options) => compiled_in(options.guarantees()),
@@ -228,7 +224,6 @@ fn availability(known: &Known) -> Availability {
         },
         #[cfg(not(feature = "nats"))]
         Kind::Nats => Availability::FeatureOff,
-        Kind::Later => Availability::NotYet,
     }
 }
 

@@ -53,6 +53,8 @@ pub async fn open_queue_to_look(url: &str) -> Result<Arc<dyn QueueStore>, Error>
 }
 
 async fn opened(url: &str, connect: Connect) -> Result<Arc<dyn QueueStore>, Error> {
+    #[cfg(not(any(feature = "redis", feature = "postgres", feature = "nats")))]
+    let _ = connect;
     let scheme = url::scheme(url)?;
     let Some(known) = known::find(&scheme) else {
         return Err(connect::unknown(&scheme));
@@ -66,11 +68,14 @@ async fn opened(url: &str, connect: Connect) -> Result<Arc<dyn QueueStore>, Erro
         Kind::QueueRedis => server::queues(known.kind, &scheme, url, connect).await,
         #[cfg(not(feature = "redis"))]
         Kind::QueueRedis => Err(connect::feature_off(known)),
+        #[cfg(feature = "postgres")]
+        Kind::QueuePostgres => server::queues(known.kind, &scheme, url, connect).await,
+        #[cfg(not(feature = "postgres"))]
+        Kind::QueuePostgres => Err(connect::feature_off(known)),
         #[cfg(feature = "nats")]
         Kind::Nats => server::queues(known.kind, &scheme, url, connect).await,
         #[cfg(not(feature = "nats"))]
         Kind::Nats => Err(connect::feature_off(known)),
-        Kind::Later => Err(connect::not_yet(known)),
         _ => Err(no_queues(known, &scheme)),
     }
 }

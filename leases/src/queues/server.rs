@@ -45,8 +45,10 @@ async fn opened(kind: Kind, scheme: &str, url: &str, connect: Connect) -> Result
     let (store, gate) = match kind {
         #[cfg(feature = "redis")]
         Kind::QueueRedis => redis(&url, connect).await?,
+        #[cfg(feature = "postgres")]
+        Kind::QueuePostgres => postgres(&url, connect).await?,
         #[cfg(feature = "nats")]
-        Kind::Nats => nats(&url).await?,
+        Kind::Nats => nats(&url, connect).await?,
         _ => return Err(InvalidInput::Url("this store keeps no queues".to_owned()).into()),
     };
     Ok(Opened { store, gate, queue })
@@ -72,9 +74,35 @@ pub(crate) fn redis_guarantees() -> Result<lease_core::Guarantees, Error> {
     Ok(store.capabilities().guarantees)
 }
 
-/// It has no connection that could wait: a server that is away is an error.
+#[cfg(feature = "postgres")]
+async fn postgres(url: &str, connect: Connect) -> Result<Parts, Error> {
+    use lease_queue::postgres::PostgresQueues;
+    let options = PostgresQueues::options(url)?;
+    let options = match connect {
+        Connect::ToLook => options.only_look(),
+        Connect::Now | Connect::Later => options,
+    };
+    // It connects when somebody asks it.
+    let gate = options.clone().open_lazily()?;
+    let queues = match connect {
+        Connect::Now | Connect::ToLook => PostgresQueues::open(options).await?,
+        Connect::Later => PostgresQueues::open_lazily(options)?,
+    };
+    Ok((Arc::new(queues), Arc::new(gate)))
+}
+
+#[cfg(feature = "postgres")]
+pub(crate) fn postgres_guarantees() -> Result<lease_core::Guarantees, Error> {
+    use lease_queue::postgres::PostgresQueues;
+    let options = PostgresQueues::options("queue+postgres://localhost")?;
+    Ok(PostgresQueues::open_lazily(options)?
+        .capabilities()
+        .guarantees)
+}
+
+/// It connects whatever is said: there is nothing of it that could wait.
 #[cfg(feature = "nats")]
-async fn nats(url: &str) -> Result<Parts, Error> {
+async fn nats(url: &str, _: Connect) -> Result<Parts, Error> {
     let options = lease_queue::nats::NatsOptions::from_url(url)?;
     let store: Arc<dyn QueueStore> = Arc::new(options.open().await?);
     let gate = super::gate::MarkGate::new(Arc::clone(&store))?;
