@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 use lease_core::{Clock, Key, Label, Leases, ShutdownReport, StoreError, Ttl};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use backoff::Backoff;
@@ -55,6 +56,8 @@ pub(crate) struct Inner {
     /// Those who wait, first come first served: only the first asks the store.
     turn: tokio::sync::Mutex<Turn>,
     closing: CancellationToken,
+    /// How many requests for items are under way.
+    asking: watch::Sender<usize>,
 }
 
 /// A client of one queue, with payloads of `T` as `C` writes them.
@@ -172,8 +175,20 @@ impl<T, C> Queue<T, C> {
     /// # Cancel safety
     /// The client is stopped from the first poll on; call it again to wait for the rest.
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
-        self.inner.closing.cancel();
-        self.inner.leases.shutdown(limit).await
+        let inner = &self.inner;
+        inner.closing.cancel();
+        let begun = inner.clock.now();
+        let until = begun.after(limit);
+        let mut asking = inner.asking.subscribe();
+        // Whoever asks the store now gives up, and what it may have got with it: at its
+        // next poll, for which nobody waits for ever.
+        tokio::select! {
+            biased;
+            _ = asking.wait_for(|count| *count == 0) => {}
+            () = inner.clock.sleep_until(begun.after(limit / 4)) => {}
+        }
+        let left = until.since(inner.clock.now());
+        inner.leases.shutdown(left).await
     }
 }
 

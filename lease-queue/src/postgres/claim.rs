@@ -54,8 +54,12 @@ impl PostgresQueues {
             match column(first, "o_code")? {
                 1 => {
                     let items = rows.iter().map(|row| claimed(row, request.owner));
+                    let items: Result<_, StoreError> = items.collect();
                     return Ok(Answer::Claimed {
-                        items: items.collect::<Result<_, _>>()?,
+                        // They are claimed; whoever asked abandons them.
+                        items: items.map_err(|error| {
+                            StoreError::unknown_outcome(format!("claimed, but: {error}"))
+                        })?,
                         taken_over: None,
                     });
                 }

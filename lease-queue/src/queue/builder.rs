@@ -8,6 +8,7 @@ use std::time::Duration;
 use lease_core::{
     Clock, DriftAllowance, Event, InvalidInput, Key, Label, Leases, Observer, SystemClock, Ttl,
 };
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::QueueError;
@@ -187,6 +188,7 @@ impl<T, C> QueueBuilder<T, C> {
             progress_within: self.progress_within,
             turn: tokio::sync::Mutex::default(),
             closing: CancellationToken::new(),
+            asking: watch::Sender::new(0),
         })))
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use lease_core::{Adoption, Owner, RefusedReason, StoreError};
+use lease_core::{Adoption, Owner, RefusedReason, StoreError, StoreErrorKind};
 
 use crate::codec::Codec;
 use crate::error::QueueError;
@@ -54,6 +54,8 @@ impl Drop for UnderWay<'_> {
             let key = self.inner.key.clone();
             self.inner.leases.abandon(key, self.owner);
         }
+        // Last: a shutdown waits for what the lines above have sent.
+        self.inner.asking.send_modify(|count| *count -= 1);
     }
 }
 
@@ -211,6 +213,7 @@ impl<T, C: Codec<T>> Queue<T, C> {
             label: inner.label.clone(),
             what: What::Next { max },
         };
+        inner.asking.send_modify(|count| *count += 1);
         let mut under_way = UnderWay {
             inner,
             owner: request.owner,
@@ -222,7 +225,14 @@ impl<T, C: Codec<T>> Queue<T, C> {
         let until = sent.after(inner.ttl.get().min(ATTEMPT_LIMIT));
         let claim = inner.store.claim(&inner.name, &request);
         let answer = timed(&*inner.clock, until, claim).await;
-        under_way.answered = !matches!(&answer, Err(error) if error.is_unknown_outcome());
+        // What a store refuses after it has claimed something is given back, too.
+        under_way.answered = match &answer {
+            Ok(_) => true,
+            Err(error) => matches!(
+                error.kind(),
+                StoreErrorKind::Unavailable | StoreErrorKind::InvalidInput
+            ),
+        };
         let items = match answer? {
             Answer::Claimed { items, .. } => items,
             Answer::Nothing { next } => return Ok(Asked::Nothing(next)),

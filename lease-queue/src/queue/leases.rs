@@ -52,6 +52,9 @@ pub(crate) struct Entry {
 struct State {
     /// What its release does.
     settle: Settle,
+    /// The settle that was sent first, and whether there were others.
+    sent: Option<Settle>,
+    others: bool,
     /// Somebody waits for a settle.
     settling: bool,
     ended: Option<Settled>,
@@ -70,11 +73,21 @@ impl Entry {
     }
 
     /// As [`set`](Self::set); somebody waits for it, and a renewal that finds the claim
-    /// settled says nothing of a loss.
-    pub(crate) fn begin(&self, settle: Settle) {
+    /// settled says nothing of a loss. Not for a claim that has ended otherwise: how.
+    pub(crate) fn begin(&self, settle: Settle) -> Result<(), Settled> {
         let mut state = self.state();
+        if let Some(ended) = state.ended {
+            return Err(state.own(&settle, ended));
+        }
+        state.sends(&settle);
         state.settle = settle;
         state.settling = true;
+        Ok(())
+    }
+
+    /// What the store's answer to this settle says of it.
+    pub(crate) fn meant(&self, settle: &Settle, answer: Settled) -> Settled {
+        self.state().own(settle, answer)
     }
 
     /// Nobody waits any more, and nobody knows: its release goes on with it.
@@ -89,6 +102,28 @@ impl Entry {
         match ended {
             Some(_) => state.ended = ended,
             None => state.settle = give_back(),
+        }
+    }
+}
+
+impl State {
+    fn sends(&mut self, settle: &Settle) {
+        match &self.sent {
+            None => self.sent = Some(settle.clone()),
+            Some(sent) => self.others |= sent != settle,
+        }
+    }
+
+    /// The store tells that this claim was settled before, and not how: it was so, if
+    /// nothing else was ever sent.
+    fn own(&self, settle: &Settle, answer: Settled) -> Settled {
+        let alone = !self.others && self.sent.as_ref().is_none_or(|sent| sent == settle);
+        match answer {
+            Settled::Before if alone => Settled::Before,
+            // In this claim's records, by another settle.
+            Settled::Done if self.ended.is_some() && !alone => Settled::Lost(LostCause::Released),
+            Settled::Before => Settled::Lost(LostCause::Released),
+            answer => answer,
         }
     }
 }
@@ -136,6 +171,8 @@ impl ClaimLeases {
             claim,
             state: Mutex::new(State {
                 settle: give_back(),
+                sent: None,
+                others: false,
                 settling: false,
                 ended: None,
                 until: self.until(ttl),
@@ -256,8 +293,12 @@ impl LeaseBackend for ClaimLeases {
             return Ok(ReleaseOutcome::NotHeld);
         };
         let (settle, ended) = {
-            let state = entry.state();
-            (state.settle.clone(), state.ended)
+            let mut state = entry.state();
+            let settle = state.settle.clone();
+            if state.ended.is_none() {
+                state.sends(&settle);
+            }
+            (settle, state.ended)
         };
         let settled = match ended {
             Some(ended) => ended,

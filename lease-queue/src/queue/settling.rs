@@ -60,15 +60,28 @@ impl Waiting<'_> {
 }
 
 impl Hold {
+    fn ended(&self, settled: Settled) -> Result<(), Unsettled> {
+        match settled {
+            Settled::Done | Settled::Before => Ok(()),
+            Settled::Lost(cause) => Err(Unsettled::Lost(Lost::new(
+                self.lease.key().clone(),
+                self.lease.token(),
+                LostReason::Store(cause),
+            ))),
+        }
+    }
+
     /// Settles the claim. What fails without a refusal is asked again until the TTL is
     /// over, or ten seconds; the lease is renewed meanwhile.
     pub(crate) async fn settle(&self, settle: Settle) -> Result<(), Unsettled> {
         let inner = &self.inner;
         let clock = &*inner.clock;
         let kind = measure::kind(&settle);
-        self.entry.begin(settle.clone());
+        if let Err(ended) = self.entry.begin(settle.clone()) {
+            return self.ended(ended);
+        }
         let waiting = Waiting(&self.entry);
-        let batch = [(self.claim().clone(), settle)];
+        let batch = [(self.claim().clone(), settle.clone())];
         let over = clock.now().after(inner.ttl.get().min(ATTEMPT_LIMIT));
         // A try that hangs must leave time for another.
         let patience = (inner.ttl.get() / 3).min(ATTEMPT_LIMIT / 2);
@@ -81,16 +94,10 @@ impl Hold {
             };
             let error = match timed(clock, until, request).await {
                 Ok(settled) => {
+                    let settled = self.entry.meant(&settle, settled);
                     waiting.answered(settled);
                     measure::settled(&inner.name, kind, settled);
-                    return match settled {
-                        Settled::Done | Settled::Before => Ok(()),
-                        Settled::Lost(cause) => Err(Unsettled::Lost(Lost::new(
-                            self.lease.key().clone(),
-                            self.lease.token(),
-                            LostReason::Store(cause),
-                        ))),
-                    };
+                    return self.ended(settled);
                 }
                 Err(error) => error,
             };

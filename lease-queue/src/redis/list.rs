@@ -140,7 +140,8 @@ pub(super) fn items(
                     }
                 }
             }
-            let next = match found.is_empty() {
+            // What is put meanwhile comes at the end; following it could last for ever.
+            let next = match found.len() < PAGE {
                 true => Next::Nothing,
                 false => Next::Page(place),
             };

@@ -44,7 +44,8 @@ where
     // only while a slot is free, and it is always polled: it may be the first in line.
     let mut claiming = None;
     let failed = loop {
-        let free = worker.at_once - running.len();
+        // A store may give more than it was asked for.
+        let free = worker.at_once.saturating_sub(running.len());
         if claiming.is_none() && free > 0 {
             claiming = Some(Box::pin(queue.claim_batch(free.min(MAX_BATCH))));
         }

@@ -154,3 +154,22 @@ async fn after_a_shutdown_nothing_is_claimed_and_what_was_is_given_back() {
     assert!(matches!(queue.try_claim().await, Err(QueueError::Closed)));
     assert_eq!(world.attempts().await, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_who_asks_and_what_it_got_is_given_back() {
+    let world = World::new();
+    let queue = world.queue();
+    queue.put(&mail("ann")).await.unwrap();
+    world.fails(Op::Claim, &[Fault::Hangs]);
+    let asking = {
+        let queue = queue.clone();
+        tokio::spawn(async move { queue.claim().await.map(drop) })
+    };
+    while world.calls(Op::Claim) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let report = queue.shutdown(secs(8)).await;
+    assert!(report.settled, "{report:?}");
+    assert_eq!(world.item().await.unwrap().phase, Phase::Ready);
+    assert!(asking.await.unwrap().is_err());
+}

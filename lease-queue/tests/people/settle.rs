@@ -188,3 +188,36 @@ async fn a_renewal_beside_a_settle_tells_of_no_loss() {
     assert!(queue.shutdown(secs(5)).await.settled);
     assert_eq!(losses.load(Ordering::SeqCst), 0);
 }
+
+/// Of its own, at the store they are the same claim's.
+#[tokio::test(start_paused = true)]
+async fn an_item_that_a_shutdown_gave_back_is_not_completed() {
+    let world = World::new();
+    let queue = world.queue();
+    queue.put(&mail("ann")).await.unwrap();
+    let claim = queue.claim().await.unwrap();
+    queue.shutdown(secs(4)).await;
+    assert_eq!(world.item().await.unwrap().phase, Phase::Ready);
+    let Err(SettleError::Lost(lost)) = claim.complete().await else {
+        panic!("somebody else will do it again");
+    };
+    let reason = LostReason::Store(LostCause::Released);
+    assert_eq!(lost.reason.to_string(), reason.to_string());
+    assert_eq!(world.item().await.unwrap().phase, Phase::Ready);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_completed_unheard_is_not_said_to_have_failed() {
+    let world = World::new();
+    let queue = world.queue();
+    queue.put(&mail("ann")).await.unwrap();
+    let claim = queue.claim().await.unwrap();
+    world.fails(Op::Settle, &[Fault::LosesReply; 64]);
+    let Err(SettleError::Unsettled { claim, .. }) = claim.complete().await else {
+        panic!("no answer came");
+    };
+    world.heals();
+    let failed = claim.fail("a second thought").await;
+    assert!(matches!(failed, Err(SettleError::Lost(_))), "{failed:?}");
+    assert!(world.item().await.is_none(), "it was completed");
+}
