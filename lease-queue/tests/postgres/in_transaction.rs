@@ -173,3 +173,60 @@ async fn an_item_that_was_put_behind_a_serializable_completion_is_not_lost() {
     let second = claim(&store, 1).await.remove(0);
     assert_eq!(&*second.body, b"2");
 }
+
+#[tokio::test]
+async fn a_claim_that_a_snapshot_does_not_show_is_not_called_lost() {
+    let store = open("older").await;
+    let mut db = connection().await;
+    let mut tx = db.begin().await.unwrap();
+    run(&mut tx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").await;
+    run(&mut tx, "SELECT count(*) FROM pg_class").await;
+    store.put(&jobs(), &[item(None, "1")]).await.unwrap();
+    let mine = claim(&store, 1).await.remove(0);
+    let error = store.complete_in(&mut tx, &jobs(), &mine.claim).await;
+    let error = error.unwrap_err();
+    assert!(must_begin_again(&error), "{error}");
+    tx.rollback().await.unwrap();
+    assert_eq!(
+        settle(&store, &mine.claim, Settle::Complete).await,
+        Settled::Done
+    );
+}
+
+/// A put into several groups holds none of them while it waits for another.
+#[tokio::test]
+async fn a_put_that_waits_for_one_group_keeps_no_other_from_its_owner() {
+    let store = open("waits").await;
+    let mut db = connection().await;
+    store
+        .put(&jobs(), &[item(Some("a"), "1"), item(Some("b"), "1")])
+        .await
+        .unwrap();
+    let claims = claim(&store, 2).await;
+    let of = |group| {
+        let group = lease_core::Key::new(group).unwrap();
+        let lane = lease_queue::Lane::Group(group);
+        &claims.iter().find(|c| c.claim.lane == lane).unwrap().claim
+    };
+    let mut tx = db.begin().await.unwrap();
+    store.complete_in(&mut tx, &jobs(), of("b")).await.unwrap();
+    let both = [item(Some("a"), "2"), item(Some("b"), "2")];
+    let putting = {
+        let store = store.clone();
+        tokio::spawn(async move { store.put(&jobs(), &both).await })
+    };
+    // Most of these come while the put waits.
+    for _ in 0..40 {
+        let more = Settle::Extend(lease_core::Ttl::MIN);
+        assert_eq!(settle(&store, of("a"), more).await, Settled::Done);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!putting.is_finished());
+    tx.commit().await.unwrap();
+    putting.await.unwrap().unwrap();
+    assert_eq!(
+        settle(&store, of("a"), Settle::Complete).await,
+        Settled::Done
+    );
+    assert_eq!(claim(&store, 4).await.len(), 2);
+}

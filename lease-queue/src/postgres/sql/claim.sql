@@ -34,6 +34,8 @@ BEGIN
                 ON CONFLICT DO NOTHING;
             EXIT WHEN FOUND;
         END LOOP;
+        -- Others' owners must not wait for us while we wait for more: rather begin anew.
+        PERFORM set_config('lock_timeout', '20ms', true);
     END LOOP;
     v_now := {now};
     FOR i IN 1 .. cardinality(p_ids) LOOP

@@ -82,7 +82,10 @@ BEGIN
                 WHEN v_lane.standing = 2 THEN 5
                 ELSE 4
             END;
-            EXIT WHEN v_locked OR o_code IS DISTINCT FROM 1;
+            -- What has expired may have been ended in time by a copy of this request
+            -- that is still being committed: who ends it again must not miss that.
+            EXIT WHEN v_locked
+                OR NOT coalesce(o_code = 1 OR (o_code = 2 AND p_ops[i] <> 0), false);
             SELECT l.* INTO v_lane FROM {queue_lanes} AS l
                 WHERE l.queue = p_queue AND l.kind = p_kinds[i] AND l.name = p_names[i]
                 FOR UPDATE SKIP LOCKED;
@@ -196,6 +199,11 @@ BEGIN
     ) AS s;
     IF v_code = 1 THEN
         RETURN;
+    END IF;
+    IF v_code = 6 AND current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'this transaction''s snapshot may be older than the claim'
+            USING ERRCODE = 'serialization_failure',
+                HINT = 'Roll back, and begin the transaction again.';
     END IF;
     v_cause := CASE v_code WHEN 2 THEN 'expired' WHEN 3 THEN 'taken_over' WHEN 4 THEN 'released'
         WHEN 5 THEN 'revoked' WHEN 7 THEN 'before' ELSE 'unknown' END;
