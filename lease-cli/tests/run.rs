@@ -101,7 +101,7 @@ fn a_key_that_is_held_is_waited_for_as_long_as_was_said() {
     some.error_line("still held");
     assert!(start.elapsed() >= Duration::from_millis(300));
     place
-        .done(&["acquire", "k", "--ttl", "1m", "-w", "10ms"])
+        .done(&["acquire", "k", "--ttl", "1m", "-w", "1s"])
         .code(75);
 
     let waiter = place.run(&[], "k", "echo got it");

@@ -134,7 +134,9 @@ impl Tally {
         Err(inner.no_majority("renew", &failed, self.has() > 0))
     }
 
-    /// The cause that most nodes name; of several the one that says most.
+    /// The cause that most nodes name; of several the one that says most. That somebody
+    /// else has the key is not said on a tie: a node that was late at the acquire may
+    /// have named a higher token of the same owner's, and says so as well.
     fn cause(&self) -> LostCause {
         let rank = |cause: LostCause| match cause {
             LostCause::Revoked => 4,
@@ -151,6 +153,37 @@ impl Tally {
         };
         let named = |cause| causes().filter(|other| *other == cause).count();
         let most = causes().max_by_key(|cause| (named(*cause), rank(*cause)));
-        most.unwrap_or(LostCause::Unknown)
+        match most {
+            Some(LostCause::TakenOver)
+                if causes().any(|cause| {
+                    cause != LostCause::TakenOver && named(cause) == named(LostCause::TakenOver)
+                }) =>
+            {
+                LostCause::Unknown
+            }
+            most => most.unwrap_or(LostCause::Unknown),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cause(causes: &[LostCause]) -> LostCause {
+        let mut tally = Tally::new(causes.len());
+        for (i, cause) in causes.iter().enumerate() {
+            tally.answered(i, Ok(RenewOutcome::Lost(*cause)));
+        }
+        tally.cause()
+    }
+
+    #[test]
+    fn that_somebody_else_has_the_key_is_not_said_by_half_of_those_who_answered() {
+        use LostCause::{Expired, Revoked, TakenOver, Unknown};
+        assert_eq!(cause(&[TakenOver, TakenOver, Expired]), TakenOver);
+        assert_eq!(cause(&[TakenOver, Expired, Expired]), Expired);
+        assert_eq!(cause(&[TakenOver, Expired]), Unknown);
+        assert_eq!(cause(&[Revoked, TakenOver]), Revoked);
     }
 }
