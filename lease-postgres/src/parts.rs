@@ -45,6 +45,16 @@ pub enum Over {
     Renewals,
 }
 
+/// What a statement answered.
+#[derive(Debug)]
+pub struct Asked {
+    /// The answer to the last copy of it.
+    pub rows: Vec<PgRow>,
+    /// Why an earlier copy may have taken effect, or may yet do so: an error of an
+    /// unknown outcome.
+    pub doubt: Option<StoreError>,
+}
+
 /// One client of tables of a layout.
 #[derive(Clone)]
 pub struct Client {
@@ -141,6 +151,23 @@ impl Client {
         self.inner.options.retention_us()
     }
 
+    /// The whole answer to one statement, as [`ask`](Self::ask) gives it.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn rows<'q>(
+        &self,
+        over: Over,
+        repeatable: bool,
+        what: &(dyn fmt::Debug + Sync),
+        ask: impl Fn() -> Query<'q, Postgres, PgArguments>,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        Ok(self.ask(over, repeatable, what, ask).await?.rows)
+    }
+
     /// The whole answer to one statement. It is asked again while others' statements
     /// are in the way; and once more over another connection where that can do no
     /// harm, also after it may have taken effect if it is `repeatable`.
@@ -151,13 +178,13 @@ impl Client {
     /// # Cancel safety
     /// It may or may not take effect. The connection is used again once it has
     /// answered, or given up.
-    pub async fn rows<'q>(
+    pub async fn ask<'q>(
         &self,
         over: Over,
         repeatable: bool,
         what: &(dyn fmt::Debug + Sync),
         ask: impl Fn() -> Query<'q, Postgres, PgArguments>,
-    ) -> Result<Vec<PgRow>, StoreError> {
+    ) -> Result<Asked, StoreError> {
         let pools = self.pools()?;
         let wire = match over {
             Over::Usual => &pools.usual,
@@ -169,7 +196,12 @@ impl Client {
         let mut anew = true;
         loop {
             match (wire.rows(ask()).await, unknown.as_ref()) {
-                (Ok(rows), _) => return Ok(rows),
+                (Ok(rows), _) => {
+                    return Ok(Asked {
+                        rows,
+                        doubt: unknown,
+                    });
+                }
                 (Err(Failure::Raced(_)), _) => again.pause(what).await?,
                 // The next connection makes the tables anew, or says why not.
                 (Err(Failure::Unsent(_) | Failure::NoTables(_)), None) if anew => anew = false,

@@ -95,11 +95,16 @@ impl LeaseBackend for KeyedLeases {
             },
         };
         Ok(match self.store.claim(&self.queue, &claim).await? {
-            Answer::Claimed { items, taken_over } => {
+            Answer::Claimed {
+                items,
+                taken_over,
+                repeated,
+            } => {
                 let claimed = items.into_iter().next().ok_or_else(unanswered)?;
                 AcquireOutcome::Granted(Granted {
+                    token: claimed.claim.token,
                     taken_over,
-                    ..Granted::new(claimed.claim.token)
+                    repeated,
                 })
             }
             Answer::Held(holder) => AcquireOutcome::Held(holder),

@@ -160,11 +160,24 @@ impl RedisQueues {
         args: Args,
         may_repeat: bool,
     ) -> Result<Fields, StoreError> {
+        let answer = self.ask_doubted(op, queue, args, may_repeat).await?;
+        Ok(answer.0)
+    }
+
+    /// As [`ask_one`](Self::ask_one), and why an earlier copy may take effect.
+    async fn ask_doubted(
+        &self,
+        op: Op,
+        queue: &QueueName,
+        args: Args,
+        may_repeat: bool,
+    ) -> Result<(Fields, Option<StoreError>), StoreError> {
         let (replies, doubt) = self.ask(op, queue, args, may_repeat).await?;
         let reply = replies.into_iter().next().ok_or_else(reply::odd)?;
-        reply
-            .read(op.doing())
-            .map_err(|error| reply::doubtful(error, doubt.as_ref()))
+        match reply.read(op.doing()) {
+            Ok(answer) => Ok((answer, doubt)),
+            Err(error) => Err(reply::doubtful(error, doubt.as_ref())),
+        }
     }
 
     async fn settle_all(
@@ -211,17 +224,18 @@ impl QueueStore for RedisQueues {
 
     async fn claim(&self, queue: &QueueName, request: &ClaimRequest) -> Result<Answer, StoreError> {
         check_claim(request)?;
-        // Never twice: of a copy that took effect behind the answer nobody would know.
         match &request.what {
             What::Next { max } => {
                 let args = Args::claim(request, *max);
+                // Never twice: of a copy that took effect behind the answer nobody would
+                // know.
                 let answer = self.ask_one(Op::Claim, queue, args, false).await?;
                 answer.claimed_next(request.owner)
             }
             What::Key { key, rule } => {
                 let args = Args::key(request, key, *rule);
-                let answer = self.ask_one(Op::Key, queue, args, false).await?;
-                answer.claimed_key(key, request.owner)
+                let (answer, doubt) = self.ask_doubted(Op::Key, queue, args, true).await?;
+                answer.claimed_key(key, request.owner, doubt)
             }
         }
     }

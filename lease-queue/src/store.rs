@@ -128,6 +128,10 @@ pub enum Answer {
         items: Vec<Claimed>,
         /// Of a [`What::Key`]: whose grant ended without a release right before.
         taken_over: Option<TakenOver>,
+        /// Of a [`What::Key`]: the store asked its server more than once, as
+        /// [`Granted::repeated`](lease_core::Granted::repeated) says. Items are never
+        /// asked for twice.
+        repeated: bool,
     },
     /// Nothing is ready. After `next`, by the store's clock, something becomes so by
     /// itself: a delay ends, or a claim expires. `None`: nothing does.
@@ -242,7 +246,8 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// microseconds since the Unix epoch (`after` + 1 where the rule says so).
     ///
     /// **Outcomes.** See [`Answer`]. A store that asked its server more than once, so
-    /// that an earlier copy may yet take effect, answers with an unknown outcome.
+    /// that an earlier copy may yet take effect, answers with an unknown outcome, unless
+    /// it was a key that was claimed: it says so then.
     ///
     /// # Errors
     /// As on the module's page; what [`check_claim`](crate::check_claim) says.

@@ -42,6 +42,7 @@ impl Table {
             return Answer::Claimed {
                 items,
                 taken_over: None,
+                repeated: false,
             };
         }
         if let Some(reason) = refused {
@@ -131,6 +132,7 @@ impl Table {
             return Answer::Claimed {
                 items: vec![claimed(grant.token)],
                 taken_over: None,
+                repeated: false,
             };
         }
         let token = match self.keys.get(key) {
@@ -150,6 +152,7 @@ impl Table {
         Answer::Claimed {
             items: vec![claimed(token)],
             taken_over: taken_over(last.as_ref()),
+            repeated: false,
         }
     }
 }

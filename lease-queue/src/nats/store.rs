@@ -126,6 +126,7 @@ impl NatsStore {
                 Answer::Claimed {
                     items: vec![item],
                     taken_over: granted.taken_over,
+                    repeated: granted.repeated,
                 }
             }
             AcquireOutcome::Held(holder) => Answer::Held(holder),

@@ -61,6 +61,7 @@ impl PostgresQueues {
                             StoreError::unknown_outcome(format!("claimed, but: {error}"))
                         })?,
                         taken_over: None,
+                        repeated: false,
                     });
                 }
                 9 if look < LOOKS => again.pause(queue).await?,
@@ -102,14 +103,16 @@ impl PostgresQueues {
         };
         let mut again = Again::new(self.client.response_timeout());
         loop {
-            let rows = self.client.rows(Over::Usual, false, key, ask).await?;
-            let first = rows.first().ok_or_else(odd)?;
-            match column(first, "o_code")? {
-                9 => again.pause(key).await?,
-                0 => return held(first).map(Answer::Held),
-                8 => return Err(row::foreign(row::IN_PART)),
-                1 => return granted(first, key, request.owner),
-                code => return Ok(Answer::Refused(refused(code, column(first, "o_mark")?)?)),
+            let asked = self.client.ask(Over::Usual, true, key, ask).await?;
+            let first = asked.rows.first().ok_or_else(odd)?;
+            match (column(first, "o_code")?, asked.doubt) {
+                (1, doubt) => return granted(first, key, request.owner, doubt.is_some()),
+                // The earlier copy could grant it to an owner who was told otherwise.
+                (_, Some(doubt)) => return Err(doubt),
+                (9, _) => again.pause(key).await?,
+                (0, _) => return held(first).map(Answer::Held),
+                (8, _) => return Err(row::foreign(row::IN_PART)),
+                (code, _) => return Ok(Answer::Refused(refused(code, column(first, "o_mark")?)?)),
             }
         }
     }
@@ -142,7 +145,7 @@ fn held(row: &PgRow) -> Result<Holder, StoreError> {
     })
 }
 
-fn granted(row: &PgRow, key: &Key, owner: Owner) -> Result<Answer, StoreError> {
+fn granted(row: &PgRow, key: &Key, owner: Owner, repeated: bool) -> Result<Answer, StoreError> {
     let claimed = Claimed {
         claim: ClaimRef {
             item: ItemId::TOKEN,
@@ -157,6 +160,7 @@ fn granted(row: &PgRow, key: &Key, owner: Owner) -> Result<Answer, StoreError> {
     Ok(Answer::Claimed {
         items: vec![claimed],
         taken_over: former(row),
+        repeated,
     })
 }
 

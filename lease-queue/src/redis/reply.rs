@@ -203,21 +203,36 @@ impl Fields {
                 Ok(Answer::Claimed {
                     items,
                     taken_over: None,
+                    repeated: false,
                 })
             }
             _ => self.refused(),
         }
     }
 
-    pub(super) fn claimed_key(&self, key: &Key, owner: Owner) -> Result<Answer, StoreError> {
-        let taken_over = match (self.number(0)?, self.0.len()) {
-            (0, _) => return Ok(Answer::Held(self.holder(1)?)),
-            (1, 2) => None,
-            (1, _) => Some(TakenOver {
+    /// `doubt` is why an earlier copy may take effect yet: it could grant the key to an
+    /// owner who was told that somebody else has it.
+    pub(super) fn claimed_key(
+        &self,
+        key: &Key,
+        owner: Owner,
+        doubt: Option<StoreError>,
+    ) -> Result<Answer, StoreError> {
+        match (self.number(0)?, doubt) {
+            (1, doubt) => self.granted(key, owner, doubt.is_some()),
+            (_, Some(doubt)) => Err(doubt),
+            (0, None) => Ok(Answer::Held(self.holder(1)?)),
+            (_, None) => self.refused(),
+        }
+    }
+
+    fn granted(&self, key: &Key, owner: Owner, repeated: bool) -> Result<Answer, StoreError> {
+        let taken_over = match self.0.len() {
+            2 => None,
+            _ => Some(TakenOver {
                 token: self.token(2)?,
                 label: self.label(3)?,
             }),
-            _ => return self.refused(),
         };
         let claim = ClaimRef {
             item: ItemId::TOKEN,
@@ -233,6 +248,7 @@ impl Fields {
                 age: Duration::ZERO,
             }],
             taken_over,
+            repeated,
         })
     }
 

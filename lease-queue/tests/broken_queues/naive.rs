@@ -106,6 +106,7 @@ impl QueueStore for NaiveGroups {
             false => Answer::Claimed {
                 items: claims,
                 taken_over: None,
+                repeated: false,
             },
         })
     }

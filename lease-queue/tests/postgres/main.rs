@@ -7,3 +7,4 @@ mod malformed;
 mod races;
 mod strange;
 mod support;
+mod twice;

@@ -85,7 +85,9 @@ async fn an_expired_claim_that_cannot_be_read_is_in_nobodys_way() {
         let over = format!("{broken}, expires_us = expires_us - 70000000");
         set("unreadable", &name, &over).await;
         match store.claim(&jobs(), &ask(&name, owner())).await.unwrap() {
-            Answer::Claimed { items, taken_over } => {
+            Answer::Claimed {
+                items, taken_over, ..
+            } => {
                 assert!(items[0].claim.token > first, "{broken}");
                 assert_eq!(taken_over.is_some(), told, "{broken}");
             }

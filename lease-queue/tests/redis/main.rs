@@ -11,4 +11,5 @@ mod race;
 mod refusals;
 mod spoiled;
 mod support;
+mod twice;
 mod zombie;
