@@ -6,6 +6,7 @@ mod word;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -75,7 +76,7 @@ pub struct Lease {
     held: Arc<Held>,
     home: Option<Home>,
     inner: Arc<Inner>,
-    done: bool,
+    done: AtomicBool,
 }
 
 impl Lease {
@@ -84,7 +85,7 @@ impl Lease {
             held,
             home,
             inner,
-            done: false,
+            done: AtomicBool::new(false),
         }
     }
 
@@ -249,8 +250,8 @@ impl Lease {
     /// # Cancel safety
     /// Dropping the future does not stop the release: it goes on in the
     /// background.
-    pub async fn release(mut self) -> Result<Released, Error> {
-        self.done = true;
+    pub async fn release(self) -> Result<Released, Error> {
+        self.done.store(true, Ordering::Relaxed);
         let Some(answer) = self.inner.keeper.release(&self.held, self.home.as_ref()) else {
             return Err(self.gone());
         };
@@ -273,15 +274,25 @@ impl Lease {
         self.held.lose(LostReason::RuntimeGone).clone().into()
     }
 
+    /// Releases the key in the background, as dropping the handle does, while the
+    /// handle lives on and sees the lease lost: for who has shared it with others that
+    /// may keep it.
+    pub fn give_up(&self) {
+        if !self.done.swap(true, Ordering::Relaxed) {
+            self.held.lose(LostReason::GivenUp);
+            drop(self.inner.keeper.release(&self.held, self.home.as_ref()));
+        }
+    }
+
     /// Gives the handle up without releasing: nothing renews the grant any
     /// more, and the key is free at its expiry or by whoever has the
     /// [`Grant`].
     ///
     /// # Errors
     /// [`Lost`] when it is lost already.
-    pub fn detach(mut self) -> Result<Grant, Lost> {
+    pub fn detach(self) -> Result<Grant, Lost> {
         self.check()?;
-        self.done = true;
+        self.done.store(true, Ordering::Relaxed);
         self.inner.keeper.forget(&self.held, self.home.as_ref());
         if self.held.hold_is_over() {
             self.held.tell(EventKind::Detached);
@@ -299,7 +310,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !self.done {
+        if !*self.done.get_mut() {
             // A message to the renewal loop: no await, no spawn, no runtime.
             drop(self.inner.keeper.release(&self.held, self.home.as_ref()));
         }

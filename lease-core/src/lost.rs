@@ -55,6 +55,8 @@ pub enum LostReason {
     Shutdown,
     /// The runtime that renewed it is gone.
     RuntimeGone,
+    /// It was given up for its holder, who may still have the handle.
+    GivenUp,
 }
 
 impl LostReason {
@@ -68,6 +70,7 @@ impl LostReason {
             Self::NoProgress { .. } => "no_progress",
             Self::Shutdown => "shutdown",
             Self::RuntimeGone => "runtime_gone",
+            Self::GivenUp => "given_up",
         }
     }
 }
@@ -90,6 +93,7 @@ impl fmt::Display for LostReason {
             }
             Self::Shutdown => f.write_str("the client was shut down"),
             Self::RuntimeGone => f.write_str("the runtime that renewed it is gone"),
+            Self::GivenUp => f.write_str("it was given up for its holder"),
         }
     }
 }

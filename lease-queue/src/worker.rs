@@ -22,7 +22,8 @@ const GRACE: Duration = Duration::from_secs(30);
 
 /// What a handler knows of its item: everything but its end.
 ///
-/// A clone that outlives the handler sees the lease lost once the item was settled.
+/// A clone that outlives the handler keeps nothing: it sees the lease lost once the
+/// worker has done with the item, settled or not.
 #[derive(Clone, Debug)]
 pub struct Job(Arc<Hold>);
 

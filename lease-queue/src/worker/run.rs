@@ -112,11 +112,12 @@ where
     Fut::Output: Into<Verdict>,
 {
     let (payload, hold) = claim.split();
-    let job = Job(Arc::clone(&hold));
+    let hold = Ours(hold);
+    let job = Job(Arc::clone(&hold.0));
     let handled = AssertUnwindSafe(async move { handler(payload, job).await.into() });
     let verdict = tokio::select! {
         biased;
-        lost = hold.lease.lost() => match lost.reason {
+        lost = hold.0.lease.lost() => match lost.reason {
             LostReason::Store(_) => return End::Lost,
             LostReason::Shutdown | LostReason::RuntimeGone => Verdict::Abandon,
             // It may be live at the store still.
@@ -127,7 +128,20 @@ where
         }),
         () = halt.cancelled() => Verdict::Abandon,
     };
-    settle(&hold, verdict).await
+    settle(&hold.0, verdict).await
+}
+
+/// A worker's part of a claim. However that ends, nothing keeps the claim any more, even
+/// if its handler has left a clone of its job somewhere.
+struct Ours(Arc<Hold>);
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        // Without one the lease ends as quietly as it does by hand.
+        if Arc::strong_count(&self.0) > 1 {
+            self.0.lease.give_up();
+        }
+    }
 }
 
 async fn settle(hold: &Hold, verdict: Verdict) -> End {
@@ -138,12 +152,17 @@ async fn settle(hold: &Hold, verdict: Verdict) -> End {
         Verdict::Fail(why) => (hold.failed(&why), End::Failed),
         Verdict::Bury(reason) => (hold.buried(&reason), End::Failed),
     };
+    let mut refused = false;
     loop {
         match hold.settle(settle.clone()).await {
             Ok(()) => return end,
             Err(Unsettled::Lost(_)) => return End::Lost,
-            Err(Unsettled::Store(error)) if error.kind() == StoreErrorKind::InvalidInput => {
-                // A delay that no store takes, say: the handler is at fault.
+            Err(Unsettled::Store(error))
+                if error.kind() == StoreErrorKind::InvalidInput && !refused =>
+            {
+                // A delay that no store takes, say: the handler is at fault. What the
+                // store says of that in turn is the last word.
+                refused = true;
                 settle = hold.failed(&error.to_string());
                 end = End::Failed;
             }

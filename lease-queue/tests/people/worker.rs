@@ -243,11 +243,11 @@ async fn a_handler_is_dropped_when_its_claim_is_lost() {
     assert_eq!((report.completed, report.lost), (1, 1));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_job_that_outlives_its_handler_sees_its_lease_lost() {
-    let world = World::new();
+/// Runs a handler that leaves its job behind, with these failures of its settle.
+async fn left_behind(world: &World, faults: &[Fault]) -> (Job, WorkReport) {
     let queue = world.queue();
     queue.put(&mail("ann")).await.unwrap();
+    world.fails(Op::Settle, faults);
     let stop = CancellationToken::new();
     let leaked = Arc::new(Mutex::new(None));
     let handler = {
@@ -259,8 +259,79 @@ async fn a_job_that_outlives_its_handler_sees_its_lease_lost() {
         }
     };
     let report = queue.worker(1).stop_with(stop).run(handler).await.unwrap();
-    assert_eq!(report.completed, 1);
     let job = leaked.lock().unwrap().take().unwrap();
-    let lost = tokio::time::timeout(secs(10), job.lease().lost()).await;
-    assert!(lost.is_ok());
+    (job, report)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_outlives_its_handler_keeps_no_claim_that_the_store_refused_to_settle() {
+    let world = World::new();
+    // The second is its release's.
+    let (job, report) = left_behind(&world, &[Fault::Refuses; 2]).await;
+    assert_eq!((report.completed, report.lost), (0, 1));
+    assert!(job.lease().check().is_err());
+    let extends = world.calls(Op::Extend);
+    let free = tokio::time::timeout(secs(10), world.until_free()).await;
+    assert_eq!(free.unwrap().unwrap().phase, Phase::Ready);
+    assert!(world.calls(Op::Extend) - extends <= 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settle_that_was_refused_goes_on_although_a_job_is_left() {
+    let world = World::new();
+    let (job, _) = left_behind(&world, &[Fault::Refuses]).await;
+    let done = async {
+        while world.item().await.is_some() {
+            tokio::time::sleep(ms(10)).await;
+        }
+    };
+    tokio::time::timeout(secs(1), done).await.unwrap();
+    drop(job);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_dropped_gives_an_item_back_although_a_job_is_left() {
+    let world = World::new();
+    let queue = world.queue();
+    queue.put(&mail("ann")).await.unwrap();
+    let leaked = Arc::new(Mutex::new(None));
+    let keeping = Arc::clone(&leaked);
+    let handler = move |_: Mail, job: Job| {
+        *keeping.lock().unwrap() = Some(job);
+        std::future::pending::<()>()
+    };
+    let running = tokio::time::timeout(secs(30), queue.worker(1).run(handler));
+    assert!(running.await.is_err());
+    let free = tokio::time::timeout(secs(1), world.until_free()).await;
+    let item = free.unwrap().unwrap();
+    assert_eq!((item.phase, item.attempts), (Phase::Ready, 0));
+    let job = leaked.lock().unwrap().take().unwrap();
+    assert!(job.lease().check().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_store_takes_in_no_form_is_not_sent_for_ever() {
+    let world = World::new();
+    let queue = world.queue();
+    queue.put(&mail("ann")).await.unwrap();
+    world.fails(Op::Settle, &[Fault::Invalid; 100]);
+    let stop = CancellationToken::new();
+    let stopping = stop.clone();
+    let handler = move |_: Mail, _: Job| {
+        stopping.cancel();
+        async {}
+    };
+    let report = queue.worker(1).stop_with(stop).run(handler).await.unwrap();
+    assert_eq!(report.lost, 1);
+    let free = world.until_free().await.unwrap();
+    assert_eq!((free.phase, free.attempts), (Phase::Ready, 1));
+    assert!(world.calls(Op::Settle) <= 4, "{}", world.calls(Op::Settle));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_outlives_its_handler_sees_its_lease_lost() {
+    let world = World::new();
+    let (job, report) = left_behind(&world, &[]).await;
+    assert_eq!(report.completed, 1);
+    assert!(job.lease().check().is_err());
 }

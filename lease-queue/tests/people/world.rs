@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use lease_core::{
-    Clock, Diagnosis, FenceWhen, Key, KeyState, Moment, Owner, StoreError, Token, Ttl,
+    Clock, Diagnosis, FenceWhen, Key, KeyState, Moment, Owner, StoreError, StoreErrorKind, Token,
+    Ttl,
 };
 use lease_queue::{
     Added, Answer, Backoff, Capabilities, ClaimRef, ClaimRequest, Depth, ItemId, ItemState, Lane,
@@ -59,6 +60,7 @@ pub(crate) enum Op {
     /// Any other settle.
     Settle,
     Abandon,
+    Watch,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +73,8 @@ pub(crate) enum Fault {
     Unavailable,
     /// No effect.
     Refuses,
+    /// No effect.
+    Invalid,
 }
 
 #[derive(Debug, Default)]
@@ -149,6 +153,10 @@ impl World {
             None => call.await,
             Some(Fault::Unavailable) => Err(StoreError::unavailable("down")),
             Some(Fault::Refuses) => Err(StoreError::refusing("read-only")),
+            Some(Fault::Invalid) => Err(StoreError::new(
+                StoreErrorKind::InvalidInput,
+                "not this one",
+            )),
             Some(Fault::LosesReply) => {
                 let _ = call.await;
                 Err(StoreError::unknown_outcome("cut"))
@@ -273,7 +281,7 @@ impl QueueStore for World {
         queue: &QueueName,
         key: Option<&Key>,
     ) -> Result<BoxStream<'static, ()>, StoreError> {
-        self.memory.watch(queue, key).await
+        self.act(Op::Watch, self.memory.watch(queue, key)).await
     }
 
     async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {
