@@ -7,6 +7,7 @@ mod claiming;
 mod leases;
 mod put;
 mod settling;
+mod waiting;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -33,8 +34,8 @@ use crate::name::QueueName;
 use crate::store::{Capabilities, Depth, QueueStore};
 use crate::worker::Worker;
 
-use claiming::Turn;
 use leases::ClaimLeases;
+use waiting::Turn;
 
 /// What all clones of a queue share.
 #[derive(Debug)]

@@ -1,12 +1,9 @@
 //! Claiming: attempts, and the wait for something to claim.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
 use lease_core::{Adoption, Owner, RefusedReason, StoreError, StoreErrorKind};
 
 use crate::codec::Codec;
@@ -15,31 +12,9 @@ use crate::item::Claimed;
 use crate::measure;
 use crate::queue::leases::key_of;
 use crate::queue::settling::{ATTEMPT_LIMIT, timed};
+use crate::queue::waiting::{STORE_FAILED, USELESS_HINT};
 use crate::queue::{Claim, Hold, Inner, Queue};
 use crate::store::{Answer, ClaimRequest, Settle, What};
-
-/// A waiter looks again after this long, whatever it was told: hints may be lost.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// The same while the store gives no hints.
-const LOOK_WITHOUT_HINTS: Duration = Duration::from_millis(250);
-/// Between two looks at what hints say is ready and is not.
-const USELESS_HINT: Duration = Duration::from_millis(1);
-/// After a failure of the store; twice as long each time.
-const STORE_FAILED: Duration = Duration::from_millis(20);
-
-/// What the first of those who wait has, and hands on.
-#[derive(Default)]
-pub(super) struct Turn {
-    hints: Option<BoxStream<'static, ()>>,
-}
-
-impl fmt::Debug for Turn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn")
-            .field("subscribed", &self.hints.is_some())
-            .finish()
-    }
-}
 
 /// A request whose answer is not here: its owner is abandoned unless there is one.
 struct UnderWay<'a> {
@@ -161,6 +136,8 @@ impl<T, C: Codec<T>> Queue<T, C> {
         let mut turn = inner.turn.lock().await;
         let mut failed = STORE_FAILED;
         let mut useless = Duration::ZERO;
+        // Not in the turn: nobody polls it there between two of those who wait.
+        let mut joining = None;
         loop {
             let next = match self.ask(max).await {
                 Ok(Asked::Claims(claims)) if !claims.is_empty() => return Ok(claims),
@@ -173,34 +150,31 @@ impl<T, C: Codec<T>> Queue<T, C> {
                 }
                 Err(error) => return Err(error),
             };
-            if turn.hints.is_none() && self.subscribed(&mut turn, &mut failed).await? {
-                // Before sleeping: what came before the subscription gave no hint.
-                continue;
-            }
             failed = STORE_FAILED;
+            if turn.hints.is_none() {
+                // One that takes its time, or cannot be had, is done without: looks go on.
+                let subscription = joining.get_or_insert_with(|| inner.subscribe());
+                tokio::select! {
+                    biased;
+                    hints = subscription => {
+                        joining = None;
+                        match hints {
+                            // Before sleeping: what came before it gave no hint.
+                            Ok(hints) => {
+                                turn.hints = Some(hints);
+                                continue;
+                            }
+                            Err(error) if error.is_transient() => {}
+                            Err(error) => return Err(error.into()),
+                        }
+                    }
+                    () = inner.sleep_without_hints(next) => continue,
+                }
+            }
             useless = match inner.sleep(&mut turn, next, useless).await {
                 true => (useless * 2).clamp(USELESS_HINT, 32 * USELESS_HINT),
                 false => Duration::ZERO,
             };
-        }
-    }
-
-    /// Whether there is a new subscription. One that cannot be had is done without for
-    /// a while.
-    async fn subscribed(&self, turn: &mut Turn, failed: &mut Duration) -> Result<bool, QueueError> {
-        let inner = self.inner();
-        let until = inner.clock.now().after(ATTEMPT_LIMIT);
-        let watch = inner.store.watch(&inner.name, None);
-        match timed(&*inner.clock, until, watch).await {
-            Ok(hints) => {
-                turn.hints = Some(hints);
-                Ok(true)
-            }
-            Err(error) if error.is_transient() => {
-                *failed = inner.wait_out(*failed).await;
-                Ok(false)
-            }
-            Err(error) => Err(error.into()),
         }
     }
 
@@ -312,43 +286,5 @@ impl Inner {
             attempt: claimed.attempt,
             age: claimed.age,
         })
-    }
-
-    /// Waits after a failure of the store; the next wait.
-    async fn wait_out(&self, pause: Duration) -> Duration {
-        self.clock.sleep_until(self.clock.now().after(pause)).await;
-        (pause * 2).min(Duration::from_secs(2))
-    }
-
-    /// Sleeps until something may be ready; whether that was for a hint.
-    async fn sleep(&self, turn: &mut Turn, next: Option<Duration>, useless: Duration) -> bool {
-        let clock = &*self.clock;
-        let now = clock.now();
-        // A hair later, so that the store's clock has passed it, too.
-        let next = next.map_or(LOOK_AGAIN, |next| next + Duration::from_millis(1));
-        let by = now.after(next.min(LOOK_AGAIN));
-        let Some(hints) = &mut turn.hints else {
-            clock
-                .sleep_until(by.min(now.after(LOOK_WITHOUT_HINTS)))
-                .await;
-            return false;
-        };
-        let hint = async {
-            clock.sleep_until(now.after(useless)).await;
-            hints.next().await
-        };
-        let hinted = tokio::select! {
-            biased;
-            hint = hint => hint,
-            () = clock.sleep_until(by) => return false,
-        };
-        if hinted.is_none() {
-            turn.hints = None;
-            clock
-                .sleep_until(by.min(now.after(LOOK_WITHOUT_HINTS)))
-                .await;
-            return false;
-        }
-        true
     }
 }

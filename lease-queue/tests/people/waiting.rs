@@ -100,3 +100,26 @@ async fn a_store_that_is_out_of_reach_is_waited_for_and_a_refusal_is_told() {
     let error = queue.claim().await.unwrap_err();
     assert!(error.to_string().contains("read-only"), "{error}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_that_hangs_keeps_nobody_from_looking() {
+    let world = World::new();
+    let queue = world.queue();
+    world.fails(Op::Watch, &[Fault::Unavailable, Fault::Hangs, Fault::Hangs]);
+    let waiting = {
+        let queue = queue.clone();
+        tokio::spawn(async move { queue.claim().await.unwrap() })
+    };
+    // Into the first one that hangs, and into the second.
+    for wait in [ms(1_100), ms(11_100)] {
+        tokio::time::sleep(wait).await;
+        let before = world.calls(Op::Claim);
+        tokio::time::sleep(ms(1_000)).await;
+        let asked = world.calls(Op::Claim) - before;
+        assert!((1..=5).contains(&asked), "{asked} looks in a second");
+    }
+    let put = Instant::now();
+    queue.put(&mail("ann")).await.unwrap();
+    waiting.await.unwrap().complete().await.unwrap();
+    assert!(put.elapsed() <= ms(260), "{:?}", put.elapsed());
+}
