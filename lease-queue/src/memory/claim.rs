@@ -1,5 +1,6 @@
 //! Claiming: of whatever is ready, and of a key.
 
+use std::ops::Bound;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,15 +29,22 @@ impl Table {
     }
 
     fn claim_next(&mut self, max: usize, asker: Asker<'_>, now: Now) -> Answer {
-        let ready = self.ready.iter().take_while(|(at_us, ..)| *at_us <= now.us);
-        let lanes: Vec<Lane> = ready.map(|(.., lane)| lane.clone()).take(max).collect();
-        let mut items = Vec::with_capacity(lanes.len());
-        let mut refused = None;
-        for lane in lanes {
-            match self.claim_head(&lane, asker, now) {
+        let mut items = Vec::new();
+        let (mut refused, mut after) = (None, None);
+        // Past those whose tokens are used up: they are in nobody's way.
+        while items.len() < max {
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let Some(next) = self.ready.range((from, Bound::Unbounded)).next().cloned() else {
+                break;
+            };
+            if next.0 > now.us {
+                break;
+            }
+            match self.claim_head(&next.2, asker, now) {
                 Ok(claimed) => items.extend(claimed),
                 Err(reason) => refused = Some(reason),
             }
+            after = Some(next);
         }
         if !items.is_empty() {
             return Answer::Claimed {
@@ -154,5 +162,49 @@ impl Table {
             taken_over: taken_over(last.as_ref()),
             repeated: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lease_core::{Label, Owner, Token, Ttl};
+
+    use super::*;
+    use crate::item::NewItem;
+    use crate::rules::QueueRules;
+
+    #[test]
+    fn a_lane_whose_tokens_are_used_up_is_in_nobodys_way() {
+        let mut table = Table::new(QueueRules::ALL);
+        let now = Now {
+            us: 1,
+            epoch_us: 1_700_000_000_000_000,
+        };
+        let mut put = |byte| {
+            let new = NewItem {
+                id: ItemId::from_bytes([byte; 16]),
+                body: Bytes::new(),
+                group: None,
+                dedup: None,
+                delay: Duration::ZERO,
+            };
+            table.put(&new, now);
+            new.id
+        };
+        let (stuck, fine) = (put(1), put(2));
+        let row = table.row_or_new(&Lane::Item(stuck));
+        row.mark = Some(Token::MAX);
+        let request = ClaimRequest {
+            owner: Owner::from_bytes([7; 16]),
+            ttl: Ttl::new(Duration::from_secs(10)).unwrap(),
+            label: Label::EMPTY,
+            what: What::Next { max: 1 },
+        };
+        match table.claim(&request, now) {
+            Answer::Claimed { items, .. } => assert_eq!(items[0].claim.item, fine),
+            other => panic!("{other:?}"),
+        }
+        let refused = Answer::Refused(RefusedReason::TokensExhausted);
+        assert_eq!(table.claim(&request, now), refused);
     }
 }

@@ -14,16 +14,28 @@ async fn a_waiter_wakes_at_a_put_a_return_and_a_delays_end() {
     };
     let first = waiting();
     tokio::time::sleep(secs(3)).await;
+    let asked = world.calls(Op::Claim);
     let put = Instant::now();
     queue.put(&mail("ann")).await.unwrap();
     let claim = first.await.unwrap();
     assert!(put.elapsed() < ms(5), "{:?}", put.elapsed());
+    assert_eq!(
+        world.calls(Op::Claim) - asked,
+        1,
+        "the hint, and one request"
+    );
     let second = waiting();
     tokio::time::sleep(secs(3)).await;
+    let asked = world.calls(Op::Claim);
     let back = Instant::now();
     claim.abandon().await.unwrap();
     let claim = second.await.unwrap();
     assert!(back.elapsed() < ms(5), "{:?}", back.elapsed());
+    assert_eq!(
+        world.calls(Op::Claim) - asked,
+        1,
+        "the hint, and one request"
+    );
     let third = waiting();
     tokio::time::sleep(secs(1)).await;
     claim.retry_after(secs(2)).await.unwrap();

@@ -2,9 +2,13 @@
 //! every store.
 #![allow(clippy::unwrap_used)]
 
+mod far;
 mod in_transaction;
 mod malformed;
+mod overtaken;
 mod races;
 mod strange;
 mod support;
+#[path = "../trips/mod.rs"]
+mod trips;
 mod twice;

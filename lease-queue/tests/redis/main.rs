@@ -2,14 +2,18 @@
 #![allow(clippy::unwrap_used)]
 
 mod account;
+mod batch;
 mod cluster;
 mod crash;
 mod dropping;
+mod far;
 mod lists;
 mod names;
 mod race;
 mod refusals;
 mod spoiled;
 mod support;
+#[path = "../trips/mod.rs"]
+mod trips;
 mod twice;
 mod zombie;

@@ -68,6 +68,15 @@ BEGIN
             VALUES (p_queue, v_id, p_groups[i], p_dedups[i], p_bodies[i], v_now, v_ready)
             ON CONFLICT DO NOTHING RETURNING t.seq INTO v_place;
         CONTINUE WHEN NOT FOUND;
+        -- Others who put it wait from here on. Who did so before may have had it
+        -- completed since we looked.
+        IF EXISTS (
+            SELECT FROM {queue_settled} AS s WHERE s.queue = p_queue AND s.item = v_id
+                AND s.completed
+        ) THEN
+            DELETE FROM {queue_items} AS t WHERE t.queue = p_queue AND t.id = v_id;
+            CONTINUE;
+        END IF;
         v_new := true;
         IF p_groups[i] IS NULL THEN
             INSERT INTO {queue_lanes} AS l (queue, kind, name, item, next_us, place)
@@ -159,6 +168,9 @@ BEGIN
             -- A clock gone wild must not use the lane's tokens up.
             o_token := greatest(v_lane.mark + 1, least(v_now, 4503599627370496));
             IF o_token > 9007199254740991 THEN
+                -- In no other's way either.
+                UPDATE {queue_lanes} AS l SET next_us = v_now + 10000000
+                    WHERE l.queue = p_queue AND l.kind = v_lane.kind AND l.name = v_lane.name;
                 v_exhausted := true;
                 CONTINUE;
             END IF;
@@ -177,7 +189,7 @@ BEGIN
             v_claimed := true;
             RETURN NEXT;
         END LOOP;
-        EXIT WHEN v_claimed OR v_exhausted OR NOT v_found;
+        EXIT WHEN v_claimed OR NOT v_found;
     END LOOP;
     IF v_claimed THEN
         RETURN;

@@ -103,6 +103,7 @@ DECLARE
     v_name text;
     v_now bigint;
     v_place bigint;
+    v_made boolean;
 BEGIN
     SELECT t.grp, t.state INTO v_item FROM {queue_items} AS t
         WHERE t.queue = p_queue AND t.id = p_id;
@@ -116,6 +117,7 @@ BEGIN
     INSERT INTO {queue_lanes} AS l (queue, kind, name, item)
         VALUES (p_queue, v_kind, v_name, CASE v_kind WHEN 1 THEN p_id END)
         ON CONFLICT DO NOTHING;
+    v_made := FOUND;
     PERFORM FROM {queue_lanes} AS l
         WHERE l.queue = p_queue AND l.kind = v_kind AND l.name = v_name FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
@@ -128,6 +130,9 @@ BEGIN
         ready_us = v_now
         WHERE t.queue = p_queue AND t.id = p_id AND t.state = 1 RETURNING t.seq INTO v_place;
     IF NOT FOUND THEN
+        -- Somebody else put it back, and it was completed.
+        DELETE FROM {queue_lanes} AS l
+            WHERE v_made AND l.queue = p_queue AND l.kind = v_kind AND l.name = v_name;
         o_code := 0;
         RETURN NEXT;
         RETURN;

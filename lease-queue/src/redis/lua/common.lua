@@ -130,8 +130,9 @@ local function own(owner, lanes, ttl)
   local needed = math.ceil(ttl / 1000) + 1000
   if left < needed then write('PEXPIRE', name, digits(needed)) end
 end
+-- Whoever abandons the owner looks at each lane: one too many does no harm.
 local function disown(owner, lane)
-  if owner ~= NOBODY then write('SREM', owner_name(owner), lane) end
+  if owner ~= NOBODY then redis.pcall('SREM', owner_name(owner), lane) end
 end
 
 -- Why this owner is refused: 'a' abandoned, 'r' revoked, or false.

@@ -1,0 +1,76 @@
+//! Batches of which one is not like the others.
+
+use lease_conformance::servers::redis::RedisServer;
+use lease_queue::{Answer, QueueStore};
+
+use crate::support::{base, item, items, name, next, one, persist, put, queues};
+
+#[tokio::test]
+async fn what_is_claimed_beside_a_spoiled_record_is_found_by_an_abandon() {
+    let server = RedisServer::builder().start().unwrap();
+    let store = queues(&server).await;
+    let queue = name("jobs");
+    let all = [item("first", None), item("second", None)];
+    put(&store, &queue, &all).await;
+    let crashed = next(1, 50);
+    let first = one(store.claim(&queue, &crashed).await.unwrap());
+    // The set of what its owner has, whose time is over.
+    let set = format!("{}:o:{}", base("jobs"), crashed.owner);
+    server.command(&["SET", &set, "somebody else's"]).unwrap();
+    let request = next(2, 60_000);
+    let mut claimed = Vec::new();
+    while claimed.len() < 2 {
+        let answer = persist(|| store.claim(&queue, &request)).await;
+        match answer {
+            Answer::Nothing { .. } => {}
+            answer => claimed.extend(items(answer)),
+        }
+    }
+    assert!(claimed.iter().any(|c| c.claim.item == first.claim.item));
+    store.abandon(&queue, None, request.owner).await.unwrap();
+    let depth = store.depth(&queue).await.unwrap();
+    assert_eq!((depth.ready, depth.in_flight), (2, 0));
+    let held = server.command(&["GET", &set]).unwrap();
+    assert_eq!(held.text(), Some("somebody else's"));
+}
+
+#[tokio::test]
+async fn nothing_is_claimed_for_an_owner_whose_claims_cannot_be_noted() {
+    let server = RedisServer::builder().start().unwrap();
+    let store = queues(&server).await;
+    let queue = name("jobs");
+    put(&store, &queue, &[item("a", None), item("b", None)]).await;
+    let request = next(2, 60_000);
+    let set = format!("{}:o:{}", base("jobs"), request.owner);
+    server.command(&["SET", &set, "somebody else's"]).unwrap();
+    store.claim(&queue, &request).await.unwrap_err();
+    let depth = store.depth(&queue).await.unwrap();
+    assert_eq!((depth.ready, depth.in_flight), (2, 0));
+}
+
+#[tokio::test]
+async fn lanes_whose_tokens_are_used_up_are_in_nobodys_way() {
+    let server = RedisServer::builder().start().unwrap();
+    let store = queues(&server).await;
+    let queue = name("jobs");
+    // More than one claim looks at.
+    let stuck: Vec<_> = (0..100).map(|n| item(&n.to_string(), None)).collect();
+    put(&store, &queue, &stuck).await;
+    let fine = item("fine", None);
+    put(&store, &queue, std::slice::from_ref(&fine)).await;
+    for one in &stuck {
+        let lane = format!("{}:i:{}", base("jobs"), one.id);
+        let used_up = "redis.call('SET', KEYS[1], struct.pack('<c2c1ddddc32c48', 'Q1', 's', \
+                       9007199254740991, 1, 0, 0, string.rep('0', 32), string.rep('0', 48)))";
+        server.command(&["EVAL", used_up, "1", &lane]).unwrap();
+    }
+    let mut refusals = 0;
+    let claimed = loop {
+        match store.claim(&queue, &next(1, 60_000)).await.unwrap() {
+            Answer::Refused(_) => refusals += 1,
+            answer => break one(answer),
+        }
+        assert!(refusals < 4, "each claim sets some aside");
+    };
+    assert_eq!(claimed.claim.item, fine.id);
+}
