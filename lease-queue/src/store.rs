@@ -180,8 +180,9 @@ pub enum Settled {
     /// this request or by another one of its owner's. Nothing was changed, whoever has
     /// the item by now. A store tells this for
     /// [`TOMBSTONE_RETENTION`](lease_core::TOMBSTONE_RETENTION), and says
-    /// [`Lost`](Self::Lost) with [`LostCause::Released`] or `Unknown` afterwards. Never
-    /// the answer of an extension.
+    /// [`Lost`](Self::Lost) with [`LostCause::Released`] or `Unknown` afterwards. Of a
+    /// key's claim it is told only until the key is claimed again: from then on that
+    /// is [`LostCause::TakenOver`]. Never the answer of an extension.
     Before,
     /// The claim is not live. Nothing was changed.
     Lost(LostCause),

@@ -65,12 +65,14 @@ impl Table {
 
     /// What is said of a claim that is not live.
     fn not_live(&self, claim: &ClaimRef, settle: &Settle, now: Now) -> Settled {
-        let before = self.settled.get(claim, now.us).is_some();
+        let last = self.row(&claim.lane).and_then(|row| row.grant.as_ref());
+        let own = last.filter(|grant| grant.is_of(claim, self.rules));
+        // Of a key it is told until somebody else has it.
+        let told = own.is_some() || !matches!(claim.lane, Lane::Key(_));
+        let before = told && self.settled.get(claim, now.us).is_some();
         if before && !matches!(settle, Settle::Extend(_)) {
             return Settled::Before;
         }
-        let last = self.row(&claim.lane).and_then(|row| row.grant.as_ref());
-        let own = last.filter(|grant| grant.is_of(claim, self.rules));
         let above = last
             .map(|grant| grant.token)
             .or_else(|| self.completed.get(&claim.item, now.us).copied())

@@ -17,6 +17,8 @@ group! { "settle";
         "A completed item leaves the queue: nobody claims it, and it is not listed.";
     a_repeated_settle_is_told_so:
         "To complete, retry or bury again answers Before and changes nothing, even when somebody else has the item by then.";
+    a_repeated_release_of_a_key_is_told_so_until_it_is_claimed_again:
+        "To release a key again answers Before; once another owner has claimed it, Lost as taken over, and that owner keeps it.";
     an_extension_of_what_is_settled_is_lost:
         "After it was settled, extending a claim is Lost.";
     an_extension_makes_a_claim_last:
@@ -66,6 +68,27 @@ async fn a_repeated_settle_is_told_so(ctx: &Ctx) -> Outcome {
     let third = two.one(ctx.long()).await?;
     two.done(&third.claim, Settle::Complete).await?;
     one.before(&third.claim, Settle::Complete).await
+}
+
+async fn a_repeated_release_of_a_key_is_told_so_until_it_is_claimed_again(ctx: &Ctx) -> Outcome {
+    let (one, two) = (ctx.client().await?, ctx.client().await?);
+    let key = key("released")?;
+    let first = one.key(&key, owner(), ctx.long()).await?.claim;
+    one.done(&first, back(false)).await?;
+    one.before(&first, back(false)).await?;
+    for again in 0..2 {
+        let second = two.key(&key, owner(), ctx.long()).await?.claim;
+        one.lost(&first, back(false), &[LostCause::TakenOver])
+            .await?;
+        two.done(&second, Settle::Extend(ctx.long())).await?;
+        if again == 0 {
+            two.done(&second, back(false)).await?;
+            one.lost(&first, back(false), &[LostCause::TakenOver])
+                .await?;
+            two.before(&second, back(false)).await?;
+        }
+    }
+    Ok(())
 }
 
 async fn an_extension_of_what_is_settled_is_lost(ctx: &Ctx) -> Outcome {
