@@ -45,13 +45,13 @@ pub(crate) enum Need {
     Network,
     Spoiling,
     SpoiledListing,
+    FifoWaiters,
     /// No hook can show these: such a case stands for the claim and never runs.
     ReachBeyondProcess,
     ExclusionSurvivesFailover,
     ExclusionSurvivesClockStep,
     TokensSurviveFailover,
     TokensSurviveClockStep,
-    FifoWaiters,
     SessionRelease,
 }
 
@@ -135,6 +135,10 @@ impl Claims {
                 self.tombstone_retention.is_none(),
                 "the fixture has a short tombstone retention, which has its own case",
             ),
+            Need::FifoWaiters => (
+                claims.waiter_order == WaiterOrder::Fifo,
+                "not claimed: an order of waiters",
+            ),
             Need::Pause => (self.hooks.pause, "the fixture cannot pause the store"),
             Need::Network => (
                 self.hooks.network,
@@ -189,10 +193,6 @@ impl Claims {
             Need::TokensSurviveClockStep => (
                 tokens.clock_step,
                 "not claimed: tokens survive a clock step",
-            ),
-            Need::FifoWaiters => (
-                claims.waiter_order != WaiterOrder::None,
-                "not claimed: an order of waiters",
             ),
             Need::SessionRelease => (
                 claims.crash_release != CrashRelease::Ttl,

@@ -13,6 +13,7 @@ mod fence_blocking;
 mod foreign;
 mod keys;
 mod late;
+mod line;
 mod listing;
 mod network;
 mod pause;
@@ -44,6 +45,7 @@ pub(crate) fn all() -> Vec<Case> {
         foreign::cases(),
         keys::cases(),
         late::cases(),
+        line::cases(),
         listing::cases(),
         network::cases(),
         pause::cases(),

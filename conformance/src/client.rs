@@ -34,6 +34,7 @@ pub(crate) fn ask(key: &Key, owner: Owner, ttl: Ttl) -> AcquireRequest {
         ttl,
         label: Label::EMPTY,
         rule: TokenRule::NEXT,
+        waits: None,
     }
 }
 

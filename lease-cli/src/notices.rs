@@ -102,6 +102,10 @@ impl Notices {
                     stderr::say(&format!("waiting for {key:?}, held by {holder}"));
                 }
             }
+            EventKind::Refused {
+                reason: RefusedReason::InLine { .. },
+                ..
+            } => self.answered(false),
             // Any other refusal while waiting is about an owner that a failure
             // has burnt, and the next try has a new one: no end of an outage.
             EventKind::Refused {

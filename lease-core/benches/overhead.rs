@@ -25,6 +25,7 @@ async fn floor(store: &MemoryStore, key: &Key) {
         ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
         label: Label::EMPTY,
         rule: TokenRule::NEXT,
+        waits: None,
     };
     let AcquireOutcome::Granted(granted) = store.acquire(&request).await.unwrap() else {
         unreachable!("nobody else asks");

@@ -147,7 +147,9 @@ impl Acquire {
     /// Waits for the key, first come first served among the waiters of this
     /// client. Only the first of them asks the store, and not while it knows
     /// that a lease of this client holds the key: it then waits for the end of
-    /// that one, so a release costs one attempt.
+    /// that one, so a release costs one attempt. Where the store serves clients
+    /// [in order](crate::WaiterOrder::Fifo) the first waiter takes this client's place
+    /// among them, and asks every five seconds to keep it.
     ///
     /// # Errors
     /// [`Error::Contended`] when the wait is over, [`Error::Cancelled`],
@@ -165,7 +167,9 @@ impl Acquire {
         wait::acquire(&terms).instrument(span).await
     }
 
-    /// Asks the store exactly once and does not wait.
+    /// Asks the store exactly once and does not wait. Where the store serves clients
+    /// [in order](crate::WaiterOrder::Fifo) it passes none of those who wait: the key is
+    /// [`Held`](Attempt::Held) by the first of them while it is kept for them.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), without `Contended`: that is

@@ -53,6 +53,11 @@ pub struct AcquireRequest {
     pub label: Label,
     /// Which token.
     pub rule: TokenRule,
+    /// Whether whoever asks waits for the key: it asks again, as the same owner, within
+    /// this time at the latest, until it is granted or abandons the owner. `None`: it
+    /// does not wait. Only a store that serves waiters
+    /// [in order](crate::WaiterOrder::Fifo) looks at it.
+    pub waits: Option<Duration>,
 }
 
 /// Who holds a key, as a store sees it: hints for people, not promises.
@@ -75,6 +80,11 @@ pub enum AcquireOutcome {
     Granted(Granted),
     /// Another owner's grant stands in the way: it is live, or it was revoked
     /// and its holder may not have learnt of that yet.
+    ///
+    /// To a request that does not wait, a store with waiters
+    /// [in line](crate::WaiterOrder::Fifo) answers the same for a free key that is kept for
+    /// them: with the label of the first, how long it has waited, the key's mark for a
+    /// token, and how long it takes until the key goes to anybody.
     Held(Holder),
     /// Not now, or not ever, and not because somebody holds it.
     Refused(RefusedReason),
@@ -137,6 +147,14 @@ pub enum RefusedReason {
     },
     /// The key's tokens are used up.
     TokensExhausted,
+    /// The key is free, and kept for those who are ahead
+    /// [in line](crate::WaiterOrder::Fifo). Whoever asked has a place.
+    InLine {
+        /// How many they are.
+        ahead: u64,
+        /// When it is the turn of whoever asked, if none of them comes.
+        remaining: Duration,
+    },
 }
 
 impl fmt::Display for RefusedReason {
@@ -154,6 +172,11 @@ impl fmt::Display for RefusedReason {
                 Rounded(*remaining)
             ),
             Self::TokensExhausted => f.write_str("the key's fencing tokens are used up"),
+            Self::InLine { ahead, remaining } => write!(
+                f,
+                "the key is kept for those who wait in line ({ahead} ahead) for another {}",
+                Rounded(*remaining)
+            ),
         }
     }
 }
@@ -311,6 +334,9 @@ pub trait LeaseBackend: fmt::Debug + Send + Sync + 'static {
     /// and the token stays, except under `Exactly(T)` with T at least that
     /// token and no mark above T, where it becomes T.
     ///
+    /// Where the guarantees say [`WaiterOrder::Fifo`](crate::WaiterOrder::Fifo), waiters
+    /// are served in order, as it says there.
+    ///
     /// **For correctness.** Once this returns `Granted`, the grant and the mark
     /// survive what [`guarantees`](Self::guarantees) says that they survive.
     ///
@@ -331,7 +357,8 @@ pub trait LeaseBackend: fmt::Debug + Send + Sync + 'static {
     /// **Effect.** Frees any grant of this owner, whatever its token, and
     /// leaves a tombstone for the owner, **even for one never seen**, longer
     /// than any request can still be under way: an acquire of this owner that
-    /// arrives later is refused and cannot block the key.
+    /// arrives later is refused and cannot block the key. An owner that waits in line
+    /// leaves it.
     ///
     /// **Outcomes.** None to tell apart; idempotent.
     ///

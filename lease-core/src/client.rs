@@ -15,7 +15,7 @@ use crate::backend::{FenceWhen, KeyState, LeaseBackend};
 use crate::clock::{Clock, SystemClock};
 use crate::compose::Namespace;
 use crate::error::{Error, InvalidInput, StoreError};
-use crate::guarantees::{CrashRelease, Guarantees};
+use crate::guarantees::{CrashRelease, Guarantees, WaiterOrder};
 use crate::key::{Key, Label};
 use crate::observe::{Observer, Observers};
 use crate::queue::Lines;
@@ -70,6 +70,11 @@ impl Parts {
     pub(crate) fn validity(&self, ttl: Ttl) -> Duration {
         let valid = self.drift.validity(ttl);
         self.sign_validity().map_or(valid, |sign| valid.min(sign))
+    }
+
+    /// Whether the store serves waiters of different clients in order.
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.guarantees.waiter_order == WaiterOrder::Fifo
     }
 
     /// A waiter looks again after this long, whatever it was told.

@@ -167,7 +167,31 @@ impl fmt::Display for WakeUps {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WaiterOrder {
-    /// First come, first served.
+    /// First come, first served, in the order in which waiters took their places:
+    ///
+    /// * A request that [waits](crate::AcquireRequest::waits) and is not granted the key
+    ///   takes a place at the end of its line. The owner is the place's name: its next
+    ///   request finds the place again, and makes it last for
+    ///   [`place_lasts`](crate::place_lasts) from then on. The first waiter of each
+    ///   client has a place; those behind it in their own client's queue come after it.
+    /// * A place ends with its owner's grant, when the owner is abandoned, or when its
+    ///   time is over: whoever died in the line fades out of it. An owner that is burnt (a
+    ///   grant that came too late, say) loses its place, and the acquisition goes on at
+    ///   the end.
+    /// * A free key goes to the first in line. Each further one may have it once
+    ///   [`WAITER_TURN`](crate::WAITER_TURN) has passed for everybody ahead of it, counted from
+    ///   the instant at which the key became free. Whoever has missed its turn keeps its
+    ///   place, and is not waited for again until it asks. So one that is dead or slow
+    ///   costs one turn, and no order is broken while waiters come when they are called.
+    /// * Whose turn has not come is answered
+    ///   [`InLine`](crate::RefusedReason::InLine). A request that does not wait takes no
+    ///   place and comes after the whole line. While it may not have the key it is
+    ///   answered [`Held`](crate::AcquireOutcome::Held), by the first in line: to whoever asks
+    ///   once, somebody else is to have the key.
+    /// * All of that is in the same atomic step as the acquire. The line need not be
+    ///   durable: after its loss waiters take new places as they ask.
+    ///
+    /// It is an order, and no part of exclusion; hints of when a key is free stay hints.
     Fifo,
     /// No order between clients. (Within one client it is always first come,
     /// first served.)

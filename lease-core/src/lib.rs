@@ -40,6 +40,7 @@ mod gate;
 mod guarantees;
 mod key;
 mod lease;
+mod line;
 mod lost;
 mod memory;
 mod observe;
@@ -72,6 +73,7 @@ pub use guarantees::{
 };
 pub use key::{Key, Label, MAX_KEY_BYTES, MAX_LABEL_BYTES};
 pub use lease::{Grant, Lease, Released};
+pub use line::{WAITER_TURN, place_lasts, turn_in};
 pub use lost::{Lost, LostReason};
 pub use memory::MemoryStore;
 pub use observe::{Event, EventKind, Observer};

@@ -34,6 +34,8 @@ pub struct Table {
     pub primary: &'static [&'static str],
     /// What the store needs of SELECT, INSERT, UPDATE and DELETE.
     pub rights: [bool; 4],
+    /// Whether it keeps nothing that matters after a crash.
+    pub unlogged: bool,
 }
 
 /// A function of ours.
@@ -62,6 +64,7 @@ pub(crate) const LEASES: Layout = Layout {
             columns: &["only boolean", "version integer", "compatible integer"],
             primary: &["only"],
             rights: [true, false, false, false],
+            unlogged: false,
         },
         Table {
             suffix: "keys",
@@ -81,6 +84,7 @@ pub(crate) const LEASES: Layout = Layout {
             ],
             primary: &["key"],
             rights: KEPT,
+            unlogged: false,
         },
         Table {
             suffix: "tombstones",
@@ -92,12 +96,14 @@ pub(crate) const LEASES: Layout = Layout {
             ],
             primary: &["key", "owner"],
             rights: [true; 4],
+            unlogged: false,
         },
         Table {
             suffix: "gate",
             columns: &["resource text", "token bigint"],
             primary: &["resource"],
             rights: KEPT,
+            unlogged: false,
         },
     ],
     functions: &[

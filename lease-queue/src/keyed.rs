@@ -92,6 +92,7 @@ impl LeaseBackend for KeyedLeases {
             what: What::Key {
                 key: request.key.clone(),
                 rule: request.rule,
+                waits: request.waits,
             },
         };
         Ok(match self.store.claim(&self.queue, &claim).await? {

@@ -6,6 +6,7 @@
 mod claim;
 mod fading;
 mod lane;
+mod line;
 mod look;
 mod settle;
 mod table;
@@ -20,7 +21,7 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lease_core::{
     Clock, Diagnosis, FenceWhen, Guarantees, Key, KeyState, LeaseBackend, MemoryStore, Owner,
-    StoreError, SystemClock, Token, Ttl, check_fence,
+    StoreError, SystemClock, Token, Ttl, WaiterOrder, check_fence,
 };
 
 use crate::check::{check_claim, check_put, check_settle};
@@ -156,7 +157,7 @@ impl MemoryQueues {
 fn guarantees() -> Guarantees {
     let mut guarantees = MemoryStore::new().guarantees();
     guarantees.store = "queue+memory".into();
-    guarantees
+    guarantees.waiter_order(WaiterOrder::Fifo)
 }
 
 impl Default for MemoryQueues {

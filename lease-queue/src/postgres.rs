@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lease_core::{InvalidInput, StoreError};
+use lease_core::{InvalidInput, StoreError, WaiterOrder};
 pub use lease_postgres::PostgresOptions;
 use lease_postgres::parts::{self, Client, Over, column};
 use lease_postgres::sqlx::{SqlStr, query};
@@ -156,6 +156,7 @@ impl PostgresQueues {
     fn can(&self) -> Capabilities {
         let mut guarantees = self.client.guarantees();
         guarantees.store = "queue+postgres".into();
+        guarantees.waiter_order = WaiterOrder::Fifo;
         let mut can = Capabilities::new(guarantees);
         can.dedup_window = self.keep;
         can

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use lease_core::{
     Diagnosis, FenceWhen, InvalidInput, Key, KeyState, LeaseBackend, Owner, StoreError,
-    StoreErrorKind, Token, Ttl, check_fence,
+    StoreErrorKind, Token, Ttl, WaiterOrder, check_fence,
 };
 use lease_redis::{RedisOptions, RedisStore};
 
@@ -101,6 +101,7 @@ impl RedisQueues {
         }
         let mut guarantees = store.guarantees();
         guarantees.store = format!("queue+{}", guarantees.store).into();
+        guarantees.waiter_order = WaiterOrder::Fifo;
         let mut can = Capabilities::new(guarantees);
         can.dedup_window = settings.tombstone_retention;
         Ok(Self {
@@ -232,8 +233,8 @@ impl QueueStore for RedisQueues {
                 let answer = self.ask_one(Op::Claim, queue, args, false).await?;
                 answer.claimed_next(request.owner)
             }
-            What::Key { key, rule } => {
-                let args = Args::key(request, key, *rule);
+            What::Key { key, rule, waits } => {
+                let args = Args::key(request, key, *rule, *waits);
                 let (answer, doubt) = self.ask_doubted(Op::Key, queue, args, true).await?;
                 answer.claimed_key(key, request.owner, doubt)
             }

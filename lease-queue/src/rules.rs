@@ -30,6 +30,20 @@ pub struct QueueRules {
     pub fence_revokes: bool,
     /// A delay is waited for.
     pub delays: bool,
+    /// A free key is kept for those who wait in line.
+    pub line_counts: bool,
+    /// Whoever does not come when it is called loses its turn.
+    pub turns_pass: bool,
+    /// Whoever has lost its turn is not waited for until it asks again.
+    pub missed_not_awaited: bool,
+    /// A place ends with its time.
+    pub places_fade: bool,
+    /// A place is found again by its owner's next request.
+    pub place_kept: bool,
+    /// An owner that is abandoned leaves the line.
+    pub abandon_leaves_line: bool,
+    /// Who does not wait comes after the line.
+    pub tries_come_last: bool,
 }
 
 impl QueueRules {
@@ -47,5 +61,12 @@ impl QueueRules {
         mark_stays: true,
         fence_revokes: true,
         delays: true,
+        line_counts: true,
+        turns_pass: true,
+        missed_not_awaited: true,
+        places_fade: true,
+        place_kept: true,
+        abandon_leaves_line: true,
+        tries_come_last: true,
     };
 }

@@ -101,6 +101,12 @@ pub enum What {
         key: Key,
         /// Which token.
         rule: TokenRule,
+        /// Whether whoever asks waits, as [`AcquireRequest::waits`] says it. A store
+        /// whose guarantees say [`WaiterOrder::Fifo`] serves them in order.
+        ///
+        /// [`AcquireRequest::waits`]: lease_core::AcquireRequest::waits
+        /// [`WaiterOrder::Fifo`]: lease_core::WaiterOrder::Fifo
+        waits: Option<Duration>,
     },
 }
 
@@ -139,7 +145,8 @@ pub enum Answer {
         /// How long that takes.
         next: Option<Duration>,
     },
-    /// Of a [`What::Key`]: another owner's grant stands in the way.
+    /// Of a [`What::Key`]: another owner's grant stands in the way, or, of one that does
+    /// not wait, those who do.
     Held(Holder),
     /// Not now, or not ever: this owner was abandoned, say.
     Refused(RefusedReason),
@@ -284,7 +291,8 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// **Effect.** Frees whatever this owner claimed in the queue (of `key` alone, if
     /// one is given), without counting the attempt, and leaves a tombstone for the owner,
-    /// **even for one never seen**, longer than any request can still be under way.
+    /// **even for one never seen**, longer than any request can still be under way. Where
+    /// it waits in the line of `key` it leaves it.
     ///
     /// # Errors
     /// As on the module's page; retry.

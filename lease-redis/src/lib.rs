@@ -15,6 +15,7 @@
 //!         ttl: Ttl::new(Duration::from_secs(30))?,
 //!         label: Label::new("report on host-7")?,
 //!         rule: TokenRule::NEXT,
+//!         waits: None,
 //!     })
 //!     .await?;
 //! assert!(matches!(outcome, AcquireOutcome::Granted(_)));

@@ -20,6 +20,7 @@ async fn what_a_store_leaves_behind_has_these_names() {
         ttl: Ttl::new(Duration::from_secs(60)).unwrap(),
         label: Label::new("me").unwrap(),
         rule: TokenRule::NEXT,
+        waits: None,
     };
     store.acquire(&request).await.unwrap();
     let other = Owner::from_bytes([0xfe; 16]);

@@ -6,6 +6,7 @@ use futures_util::StreamExt;
 use lease_core::{Exclusion, StoreErrorKind, Ttl, WakeUps};
 
 use super::data_loss::{exclusion_survives_the_loss_of_data, tokens_survive_the_loss_of_data};
+use super::line::waiters_are_served_in_order;
 use crate::case::{NOT_SHOWN, group};
 use crate::context::Ctx;
 use crate::failure::{Failure, Outcome, check, check_eq};
@@ -52,7 +53,6 @@ use not_shown as exclusion_survives_a_failover;
 use not_shown as exclusion_survives_a_step_of_the_clock;
 use not_shown as tokens_survive_a_failover;
 use not_shown as tokens_survive_a_step_of_the_clock;
-use not_shown as waiters_are_served_in_order;
 use not_shown as a_lost_session_frees_the_key;
 
 /// What would show these needs hands on a server, a network or a clock: the

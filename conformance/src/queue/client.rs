@@ -50,6 +50,7 @@ pub(crate) fn keyed(key: &Key, owner: Owner, ttl: Ttl) -> ClaimRequest {
         what: What::Key {
             key: key.clone(),
             rule: TokenRule::NEXT,
+            waits: None,
         },
     }
 }

@@ -11,6 +11,7 @@ use lease_conformance::{
 use lease_core::{
     Guarantees, LeaseBackend, MemoryStore, StoreRules, SystemClock, TOMBSTONE_RETENTION,
 };
+use lease_queue::{KeyedLeases, MemoryQueues, QueueName, QueueRules};
 
 use crate::fault::Fault;
 use crate::faulty::{Faulty, Shared};
@@ -30,6 +31,8 @@ pub(crate) struct Plan {
     pub(crate) clock_tokens: bool,
     /// Whether the fixture offers its hooks.
     pub(crate) hooks: bool,
+    /// The reference store of queues with these rules, in place of that of leases.
+    pub(crate) in_line: Option<QueueRules>,
 }
 
 impl Plan {
@@ -42,6 +45,7 @@ impl Plan {
             claims: |claims| claims,
             clock_tokens: true,
             hooks: false,
+            in_line: None,
         }
     }
 
@@ -59,21 +63,39 @@ impl Plan {
         plan
     }
 
+    /// The reference store of queues, for leases.
+    pub(crate) fn in_line() -> Self {
+        Self {
+            in_line: Some(QueueRules::ALL),
+            ..Self::faultless()
+        }
+    }
+
+    /// The same without one rule.
+    pub(crate) fn in_line_without(take_out: fn(&mut QueueRules)) -> Self {
+        let mut plan = Self::in_line();
+        plan.in_line.iter_mut().for_each(take_out);
+        plan
+    }
+
+    /// How long before its clock's start the epoch was.
+    fn epoch(&self) -> Result<Duration, FixtureError> {
+        if !self.clock_tokens {
+            return Ok(Duration::ZERO);
+        }
+        // The clock of the machine started long after the epoch.
+        let clock = SystemClock::new();
+        let since_start = lease_core::Clock::now(&clock).since(lease_core::Moment::START);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+        Ok(now.saturating_sub(since_start))
+    }
+
     /// An empty store.
     fn memory(&self) -> Result<MemoryStore, FixtureError> {
-        let epoch = if self.clock_tokens {
-            // The clock of the machine started long after the epoch.
-            let clock = SystemClock::new();
-            let since_start = lease_core::Clock::now(&clock).since(lease_core::Moment::START);
-            let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-            now.saturating_sub(since_start)
-        } else {
-            Duration::ZERO
-        };
         let clock = Arc::new(SystemClock::new());
         Ok(MemoryStore::broken(
             clock,
-            epoch,
+            self.epoch()?,
             self.retention,
             self.rules,
         ))
@@ -83,6 +105,11 @@ impl Plan {
 #[async_trait]
 impl Fixture for Plan {
     async fn open(&self) -> Result<Box<dyn Store>, FixtureError> {
+        if let Some(rules) = self.in_line {
+            let clock = Arc::new(SystemClock::new());
+            let store = MemoryQueues::broken(clock, self.epoch()?, rules);
+            return Ok(Box::new(Queues(store)));
+        }
         let inner = self.memory()?;
         let claims = (self.claims)(inner.guarantees());
         Ok(Box::new(FaultyStore {
@@ -95,6 +122,16 @@ impl Fixture for Plan {
             },
             world: Arc::new(World::default()),
         }))
+    }
+}
+
+struct Queues(MemoryQueues);
+
+#[async_trait]
+impl Store for Queues {
+    async fn client(&self) -> Result<Arc<dyn LeaseBackend>, FixtureError> {
+        let store = Arc::new(self.0.clone());
+        Ok(Arc::new(KeyedLeases::new(store, QueueName::new("leases")?)))
     }
 }
 

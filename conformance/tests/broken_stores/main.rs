@@ -73,6 +73,20 @@ fn every_rule_of_the_reference_store_has_its_row() {
 }
 
 #[test]
+fn every_rule_of_a_line_has_its_row() {
+    let names: BTreeSet<&str> = rows().iter().map(|row| row.name).collect();
+    let rules = format!("{:?}", lease_queue::QueueRules::ALL);
+    let words = rules.split(['{', '}', ',', ' ']);
+    let words = words.filter_map(|word| word.strip_suffix(':'));
+    // Those before it are about items, and have their rows where items are.
+    let rules: Vec<&str> = words.skip_while(|rule| *rule != "line_counts").collect();
+    assert!(rules.len() >= 6, "{rules:?}");
+    for rule in rules {
+        assert!(names.contains(rule), "no broken store is without {rule}");
+    }
+}
+
+#[test]
 fn faultless_stores_are_green() {
     for (name, plan) in faultless() {
         let report = check(plan);
@@ -98,6 +112,7 @@ fn hooks_and_claims_leave_no_case_out() {
                 "keys::keys_",
                 "token::",
                 "abandon::a_tombstone_",
+                "line::a_retry_",
             ]
             .iter()
             .any(|group| name.starts_with(group))

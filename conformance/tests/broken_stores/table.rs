@@ -3,13 +3,14 @@
 mod claims;
 mod grants;
 mod keys;
+mod line;
 mod remote;
 mod rules;
 mod times;
 
 use std::time::Duration;
 
-use lease_core::{CrashRelease, Exclusion, Guarantees, Survives, Ttl, TtlRange, WaiterOrder};
+use lease_core::{CrashRelease, Exclusion, Guarantees, Survives, Ttl, TtlRange};
 
 use crate::fixture::{Plan, SHORT_RETENTION};
 
@@ -32,6 +33,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(times::rows());
     rows.extend(claims::rows());
     rows.extend(remote::rows());
+    rows.extend(line::rows());
     rows
 }
 
@@ -64,10 +66,11 @@ pub(crate) fn faultless() -> Vec<(&'static str, Plan)> {
                 ..Plan::faultless()
             },
         ),
+        ("leases on a queue, with waiters in line", Plan::in_line()),
     ]
 }
 
-/// A store that claims whatever can be claimed.
+/// A store that claims whatever cannot be shown.
 pub(crate) fn boasting() -> Plan {
     Plan {
         claims: |claims| {
@@ -76,7 +79,6 @@ pub(crate) fn boasting() -> Plan {
             claims
                 .exclusion(Exclusion::Consensus, all.clock_step())
                 .tokens_survive(all.clock_step())
-                .waiter_order(WaiterOrder::Fifo)
                 .crash_release(CrashRelease::SessionLost { grace })
         },
         ..Plan::faultless()

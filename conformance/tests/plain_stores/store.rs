@@ -11,7 +11,7 @@ use lease_core::{
     AcquireOutcome, AcquireRequest, CrashRelease, Diagnosis, Exclusion, FenceWhen, Granted,
     Guarantees, Holder, InvalidInput, Key, KeyState, Label, LeaseBackend, LostCause, Owner,
     RefusedReason, ReleaseOutcome, RenewOutcome, RenewRequest, Session, StoreError, Survives,
-    Token, TokenRule, Ttl, TtlRange, WaiterOrder, WakeUps, check_fence,
+    Token, TokenRule, Ttl, TtlRange, WakeUps, check_fence,
 };
 use tokio::sync::watch;
 
@@ -322,7 +322,6 @@ impl LeaseBackend for PlainStore {
             claims = claims
                 .exclusion(Exclusion::Consensus, all.clock_step())
                 .tokens_survive(Survives::NOTHING.restart().failover().clock_step())
-                .waiter_order(WaiterOrder::Fifo)
                 .crash_release(CrashRelease::SessionLost { grace });
         }
         claims

@@ -18,8 +18,8 @@ use crate::token::TokenRule;
 /// One owner's requests, and the duty to abandon it.
 ///
 /// An acquisition that gives up must be abandoned unless it had exactly one
-/// attempt and that was answered; dropping this sees to it, wherever the
-/// future that owns it was dropped.
+/// attempt, that was answered, and has left no place in a line; dropping this sees to
+/// it, wherever the future that owns it was dropped.
 pub(super) struct Requests<'a> {
     inner: &'a Inner,
     key: &'a Key,
@@ -29,6 +29,8 @@ pub(super) struct Requests<'a> {
     sent: u32,
     answered: u32,
     granted: bool,
+    /// The store keeps a place in line for this owner.
+    in_line: bool,
     /// The acquisition goes on with another owner.
     pub(super) replaced: bool,
 }
@@ -45,6 +47,7 @@ impl<'a> Requests<'a> {
             sent: 0,
             answered: 0,
             granted: false,
+            in_line: false,
             replaced: false,
         })
     }
@@ -60,8 +63,8 @@ impl<'a> Requests<'a> {
                 attempts: self.sent,
             });
         }
-        let once_and_answered = self.sent == 1 && self.answered == 1;
-        if self.sent > 0 && !once_and_answered && self.inner.rules.abandon_on_give_up {
+        let leaves_nothing = self.sent == 1 && self.answered == 1 && !self.in_line;
+        if self.sent > 0 && !leaves_nothing && self.inner.rules.abandon_on_give_up {
             self.inner.keeper.abandon(self.key.clone(), self.owner);
         }
     }
@@ -87,8 +90,14 @@ pub(super) enum Step {
     TooLate,
 }
 
-/// Sends one request and waits for its answer until `limit`.
-pub(super) async fn attempt(terms: &Terms, requests: &mut Requests<'_>, limit: Moment) -> Step {
+/// Sends one request and waits for its answer until `limit`. Whoever waits for the key
+/// asks again after `waits` at the latest.
+pub(super) async fn attempt(
+    terms: &Terms,
+    requests: &mut Requests<'_>,
+    waits: Option<Duration>,
+    limit: Moment,
+) -> Step {
     let inner = &terms.inner;
     let (clock, rules) = (&*inner.clock, inner.rules);
     let request = AcquireRequest {
@@ -97,6 +106,7 @@ pub(super) async fn attempt(terms: &Terms, requests: &mut Requests<'_>, limit: M
         ttl: terms.ttl,
         label: terms.label.clone(),
         rule: TokenRule::NEXT,
+        waits,
     };
     requests.sent += 1;
     let number = requests.sent;
@@ -149,11 +159,13 @@ pub(super) async fn attempt(terms: &Terms, requests: &mut Requests<'_>, limit: M
             ))
         }
         AcquireOutcome::Held(holder) => {
+            requests.in_line |= waits.is_some() && inner.keeps_order();
             let seen = holder.clone();
             requests.tell(EventKind::Contended { holder: seen, took });
             Step::Held(holder)
         }
         AcquireOutcome::Refused(reason) => {
+            requests.in_line |= matches!(reason, RefusedReason::InLine { .. });
             let seen = reason.clone();
             requests.tell(EventKind::Refused { reason: seen, took });
             Step::Refused(reason)

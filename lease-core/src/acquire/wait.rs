@@ -8,7 +8,7 @@ use super::{Attempt, Terms};
 use crate::backend::{Holder, RefusedReason};
 use crate::clock::Moment;
 use crate::error::{CancelReason, Error, StoreError};
-use crate::lease::Lease;
+use crate::lease::{Lease, Word};
 use crate::queue::Place;
 use crate::retry::{Backoff, acquire_limit};
 
@@ -27,7 +27,8 @@ pub(super) async fn attempt_once(terms: &Terms) -> Result<Attempt, Error> {
     let step = tokio::select! {
         biased;
         why = cancellation(terms) => return Err(cancelled_error(terms, why)),
-        step = attempt(terms, &mut requests, limit) => step,
+        // It does not wait: no store keeps a place for it.
+        step = attempt(terms, &mut requests, None, limit) => step,
     };
     match step {
         Step::Leased(lease) => Ok(Attempt::Acquired(lease)),
@@ -70,6 +71,8 @@ struct Waiting {
     answered: bool,
     /// When it is over unless the store has answered something by then.
     first_answer_by: Option<Moment>,
+    /// Where waiters are served in order: until when the store has heard of us.
+    in_line_until: Option<Moment>,
     store: Backoff,
     /// Between looks at a holder that has hardly any time left.
     hardly: Backoff,
@@ -84,6 +87,7 @@ impl Waiting {
             failed_last: false,
             answered: false,
             first_answer_by: None,
+            in_line_until: None,
             store: Backoff::store(),
             hardly: Backoff::hints(),
         }
@@ -108,11 +112,13 @@ impl Waiting {
         let mut woken = None;
         loop {
             // Our own client holds it: the store could say nothing new, unless
-            // it has just hinted that it can.
+            // it has just hinted that it can, or has to hear that we wait.
             let own = place.word(clock.now()).filter(|_| !wake_ups.heard());
-            if let Some(word) = own {
+            if let Some(word) = own.filter(|word| !self.must_join(word, terms)) {
                 let end = self.end(terms);
-                woken = wake_ups.beside(&word, terms, place, end).await;
+                let look = self.in_line_until.filter(|until| clock.now() < *until);
+                let until = look.map_or(end, |look| look.min(end));
+                woken = wake_ups.beside(&word, terms, place, until).await;
                 self.is_held_by(word.holder);
                 if clock.now() >= end {
                     return Err(self.time_is_up(terms));
@@ -124,9 +130,11 @@ impl Waiting {
             let limit = acquire_limit(inner, terms.ttl);
             let limit = clock.now().after(limit).min(end);
             wake_ups.looks();
-            let step = attempt(terms, requests, limit).await;
+            let waits = inner.look_again();
+            let step = attempt(terms, requests, Some(waits), limit).await;
             if !matches!(step, Step::Failed(_) | Step::TooLate) {
                 self.answered = true;
+                self.in_line_until = inner.keeps_order().then(|| clock.now().after(waits));
                 wake_ups.looked();
             }
             let now = clock.now();
@@ -141,6 +149,17 @@ impl Waiting {
                     self.is_held_by(holder);
                     // Subscribe, then try once more before sleeping: a release
                     // in between must not be slept through.
+                    if now < end && wake_ups.subscribe(terms, place, wake.min(end)).await {
+                        continue;
+                    }
+                    wake
+                }
+                Step::Refused(RefusedReason::InLine { remaining, .. }) => {
+                    self.store.reset();
+                    (self.holder, self.quarantine) = (None, None);
+                    self.failed_last = false;
+                    let wake = self.look_after(remaining, terms);
+                    // As above: whoever is ahead may give up meanwhile.
                     if now < end && wake_ups.subscribe(terms, place, wake.min(end)).await {
                         continue;
                     }
@@ -162,6 +181,7 @@ impl Waiting {
                     // one. Dropping the old one abandons it.
                     requests.replaced = true;
                     *requests = Requests::new(terms)?;
+                    self.in_line_until = None;
                     now.after(self.store.next(&inner.chance))
                 }
                 Step::Refused(reason) => return Err(refused(terms, reason)),
@@ -186,6 +206,16 @@ impl Waiting {
                 return Err(self.time_is_up(terms));
             }
         }
+    }
+
+    /// Whether a lease of our own client is no reason not to ask: waiters of others
+    /// would get ahead of us. Not for one that is about to go, or has just come.
+    fn must_join(&self, word: &Word, terms: &Terms) -> bool {
+        let now = terms.inner.clock.now();
+        terms.inner.keeps_order()
+            && !word.releasing
+            && now >= word.echo_until
+            && self.in_line_until.is_none_or(|until| now >= until)
     }
 
     fn is_held_by(&mut self, holder: Holder) {

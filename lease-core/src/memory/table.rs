@@ -415,6 +415,7 @@ mod tests {
                 ttl: Ttl::MIN,
                 label: Label::EMPTY,
                 rule: TokenRule::NEXT,
+                waits: None,
             };
             table.acquire(&request, Now { us, epoch_us })
         };

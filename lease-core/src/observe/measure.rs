@@ -3,7 +3,7 @@
 use metrics::{counter, gauge, histogram};
 
 use super::{Event, EventKind};
-use crate::backend::ReleaseOutcome;
+use crate::backend::{RefusedReason, ReleaseOutcome};
 
 pub(super) fn held(store: &str, more: bool) {
     let held = gauge!("leases_held", "store" => store.to_owned());
@@ -38,8 +38,11 @@ pub(super) fn event(store: &str, event: &Event) {
             attempt("held");
             answered("acquire", took.as_secs_f64());
         }
-        EventKind::Refused { took, .. } => {
-            attempt("refused");
+        EventKind::Refused { reason, took } => {
+            attempt(match reason {
+                RefusedReason::InLine { .. } => "in_line",
+                _ => "refused",
+            });
             answered("acquire", took.as_secs_f64());
         }
         EventKind::AttemptFailed { error, .. } => attempt(error.kind().as_str()),

@@ -3,6 +3,7 @@
 use tracing::{debug, enabled, info, trace, warn};
 
 use super::{Event, EventKind};
+use crate::backend::RefusedReason;
 
 const TARGET: &str = "leases";
 
@@ -45,6 +46,13 @@ fn attempts(store: &str, event: &Event) {
             holder_remaining_ms = ms(&holder.remaining),
             took_ms = ms(took),
         }, "the key is held"),
+        // It waits, as behind a holder.
+        EventKind::Refused {
+            reason: reason @ RefusedReason::InLine { .. },
+            took,
+        } => {
+            emit!(debug, store, event, { reason = %reason, took_ms = ms(took), }, "in line");
+        }
         EventKind::Refused { reason, took } => {
             emit!(warn, store, event, { reason = %reason, took_ms = ms(took), }, "refused");
         }

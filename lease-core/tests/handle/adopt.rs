@@ -16,6 +16,7 @@ async fn granted(world: &World, leases: &Leases, ttl: Ttl) -> (Owner, Granted, M
         ttl,
         label: Label::EMPTY,
         rule: TokenRule::NEXT,
+        waits: None,
     };
     let sent = leases.clock().now();
     match world.store.acquire(&request).await.unwrap() {

@@ -16,6 +16,7 @@ mod deadline;
 mod events;
 mod giving_up;
 mod hand_over;
+mod in_line;
 mod loss;
 mod queue;
 mod release;

@@ -92,6 +92,7 @@ async fn m1l_a_late_grant_that_is_handed_out_makes_tokens_go_2_then_1() {
                 ttl: Ttl::new(secs(3)).unwrap(),
                 label: Label::new("").unwrap(),
                 rule: TokenRule::NEXT,
+                waits: None,
             };
             let outcome = memory.acquire(&request).now_or_never().unwrap();
             let Ok(AcquireOutcome::Granted(granted)) = outcome else {

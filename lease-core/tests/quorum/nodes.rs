@@ -212,6 +212,7 @@ pub(crate) fn ask(owner: u8) -> AcquireRequest {
         ttl: Ttl::new(Duration::from_secs(20)).unwrap(),
         label: Label::new("worker").unwrap(),
         rule: TokenRule::NEXT,
+        waits: None,
     }
 }
 

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use lease_core::{
     AcquireOutcome, Clock, CrashRelease, Guarantees, Key, LeaseBackend, MemoryStore, Moment, Owner,
-    ReleaseOutcome, RenewOutcome, Session, StoreError, StoreErrorKind, Token,
+    ReleaseOutcome, RenewOutcome, Session, StoreError, StoreErrorKind, Token, WaiterOrder,
 };
 use tokio::sync::oneshot;
 
@@ -39,6 +39,8 @@ pub struct Call {
     pub key: String,
     pub owner: Option<Owner>,
     pub token: Option<Token>,
+    /// Of an acquire: what it says of waiting.
+    pub waits: Option<Duration>,
     /// How many grants it was about.
     pub many: usize,
     pub sent: Moment,
@@ -132,6 +134,8 @@ struct Script {
     gone: Option<String>,
     /// What guarantees say of sessions, and what pings answer.
     grace: Option<Duration>,
+    /// Guarantees say that waiters are served in order.
+    in_order: bool,
     ping: Option<Result<Session, StoreErrorKind>>,
     pings: Vec<Moment>,
 }
@@ -190,6 +194,12 @@ impl Scripted {
         self.0.script.lock().unwrap().grace = Some(grace);
     }
 
+    /// From now on clients that are built take it for a store that serves waiters in
+    /// order.
+    pub fn in_order(&self) {
+        self.0.script.lock().unwrap().in_order = true;
+    }
+
     /// What pings answer from now on: the number of a session.
     pub fn session(&self, ping: Result<u64, StoreErrorKind>) {
         self.0.script.lock().unwrap().ping = Some(ping.map(Session::new));
@@ -208,7 +218,12 @@ impl Scripted {
 
     fn claims(&self) -> Guarantees {
         let claims = self.0.memory.guarantees();
-        match self.0.script.lock().unwrap().grace {
+        let script = self.0.script.lock().unwrap();
+        let claims = match script.in_order {
+            true => claims.waiter_order(WaiterOrder::Fifo),
+            false => claims,
+        };
+        match script.grace {
             Some(grace) => claims.crash_release(CrashRelease::SessionLost { grace }),
             None => claims,
         }
@@ -367,6 +382,7 @@ impl Scripted {
             key: key.as_str().to_owned(),
             owner,
             token,
+            waits: None,
             many: 1,
             sent: self.0.clock.now(),
             applied: None,

@@ -43,6 +43,7 @@ impl Ours {
             ttl: Ttl::new(TTL).unwrap(),
             label: Label::EMPTY,
             rule: TokenRule::NEXT,
+            waits: None,
         };
         match self.store.acquire(&request).await.unwrap() {
             AcquireOutcome::Granted(granted) => (request, granted.token),

@@ -22,6 +22,7 @@ pub(crate) async fn run(server: &PostgresServer, quick: bool) {
             ttl: Ttl::new(TTL * 20).unwrap(),
             label: Label::EMPTY,
             rule: TokenRule::NEXT,
+            waits: None,
         })
         .collect();
     let granted = join_all(requests.iter().map(|one| store.acquire(one))).await;

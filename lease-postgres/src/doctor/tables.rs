@@ -28,6 +28,8 @@ pub(super) struct Table {
     pub(super) suffix: &'static str,
     /// Of SELECT, INSERT, UPDATE and DELETE.
     pub(super) needed: [bool; 4],
+    /// May be emptied by a crash.
+    pub(super) may_be_unlogged: bool,
     pub(super) name: String,
     /// `None` while it is missing.
     pub(super) is: Option<Is>,
@@ -217,6 +219,7 @@ impl Table {
         Ok(Self {
             suffix: of.suffix,
             needed: of.rights,
+            may_be_unlogged: of.unlogged,
             name: line.text("name")?,
             is: there.then_some(is),
         })
@@ -238,6 +241,7 @@ pub(super) fn judge(tables: &Tables, look: &Look, facts: &Facts) -> Vec<Finding>
     findings.extend(strange(tables));
     let lost: Vec<_> = all
         .iter()
+        .filter(|table| !table.may_be_unlogged)
         .filter(|table| table.is.as_ref().is_some_and(|is| is.unlogged))
         .map(|table| facts.names.full(table.suffix))
         .collect();

@@ -39,6 +39,7 @@ async fn acquire(store: &PostgresStore, name: &str) -> Result<(Owner, Token), St
         ttl: Ttl::new(LONG).unwrap(),
         label: Label::EMPTY,
         rule: TokenRule::NEXT,
+        waits: None,
     };
     match store.acquire(&request).await? {
         AcquireOutcome::Granted(granted) => Ok((owner, granted.token)),

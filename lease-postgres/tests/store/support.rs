@@ -54,6 +54,7 @@ pub(crate) fn ask(name: &str, owner: Owner, ttl: Duration) -> AcquireRequest {
         ttl: Ttl::new(ttl).unwrap(),
         label: Label::EMPTY,
         rule: TokenRule::NEXT,
+        waits: None,
     }
 }
 

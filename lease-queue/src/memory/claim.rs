@@ -24,7 +24,7 @@ impl Table {
         };
         match &request.what {
             What::Next { max } => self.claim_next(*max, asker, now),
-            What::Key { key, rule } => self.claim_key(key, *rule, asker, now),
+            What::Key { key, rule, waits } => self.claim_key(key, *rule, asker, *waits, now),
         }
     }
 
@@ -104,7 +104,14 @@ impl Table {
     }
 
     /// As the reference store of leases does it.
-    fn claim_key(&mut self, key: &Key, rule: TokenRule, asker: Asker<'_>, now: Now) -> Answer {
+    fn claim_key(
+        &mut self,
+        key: &Key,
+        rule: TokenRule,
+        asker: Asker<'_>,
+        waits: Option<Duration>,
+        now: Now,
+    ) -> Answer {
         let (lane, rules) = (Lane::Key(key.clone()), self.rules);
         let claimed = |token| Claimed {
             claim: ClaimRef {
@@ -123,7 +130,11 @@ impl Table {
             && grant.blocks(now)
         {
             if grant.owner != asker.owner {
-                return Answer::Held(grant.holder(now));
+                let holder = grant.holder(now);
+                if let Some(waits) = waits {
+                    row.line.wait(asker, waits, rules, now);
+                }
+                return Answer::Held(holder);
             }
             if grant.standing == Standing::Revoked {
                 return Answer::Refused(RefusedReason::Revoked);
@@ -152,6 +163,11 @@ impl Table {
             Err(reason) => return Answer::Refused(reason),
         };
         let row = self.row_or_new(&lane);
+        let free = (row.unblocked_us(), row.mark);
+        if let Some(answer) = row.line.keeps_out(asker, waits, free, rules, now) {
+            return answer;
+        }
+        row.line.is_served(asker.owner, rules);
         let last = row.take(ItemId::TOKEN, token, asker, now);
         if let Some(last) = &last {
             self.disown(last.owner, &lane);

@@ -8,6 +8,7 @@ use lease_core::{
 };
 
 use crate::item::{ClaimRef, ItemId};
+use crate::memory::line::Line;
 use crate::rules::QueueRules;
 
 /// The store's clock at one operation, in microseconds.
@@ -101,6 +102,8 @@ pub(super) struct Row {
     pub(super) items: VecDeque<ItemId>,
     /// When the last grant ended before its time.
     pub(super) free_us: u64,
+    /// Of a key: who waits for it.
+    pub(super) line: Line,
     /// Its place among the lanes that have something to claim.
     pub(super) place: Option<(u64, u64)>,
 }

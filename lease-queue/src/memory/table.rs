@@ -209,6 +209,9 @@ impl Table {
             self.tombstones
                 .put(owner, RefusedReason::Abandoned, now.us, until_us);
         }
+        if let Some(key) = key {
+            self.leave_line(key, owner, now);
+        }
         let lanes = self.owned.get(&owner).into_iter().flatten();
         let meant = |lane: &&Lane| match (key, lane) {
             (None, _) => true,
@@ -228,6 +231,19 @@ impl Table {
                 item.attempts = item.attempts.saturating_sub(1);
             }
             self.free(&lane, now);
+        }
+    }
+
+    /// Whoever gives up makes room for those behind it.
+    fn leave_line(&mut self, key: &Key, owner: Owner, now: Now) {
+        if !self.rules.abandon_leaves_line {
+            return;
+        }
+        let left = self.keys.get_mut(key).is_some_and(|row| {
+            row.line.leave(owner) && !row.grant.as_ref().is_some_and(|grant| grant.blocks(now))
+        });
+        if left {
+            self.hint(&Lane::Key(key.clone()));
         }
     }
 

@@ -176,7 +176,8 @@ impl QueueStore for NatsStore {
     async fn claim(&self, queue: &QueueName, request: &ClaimRequest) -> Result<Answer, StoreError> {
         check_claim(request)?;
         promise::check_ttl(request.ttl, self.guarantees())?;
-        let What::Key { key, rule } = &request.what else {
+        // Nothing here could keep a line: whether the asker waits is no matter.
+        let What::Key { key, rule, .. } = &request.what else {
             return Err(self.no_items());
         };
         let ask = Ask {

@@ -3,18 +3,20 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use lease_core::{Holder, Key, Owner, RefusedReason, StoreError, TakenOver, Token, TokenRule};
+use lease_core::{
+    Holder, Key, Owner, RefusedReason, StoreError, TakenOver, Token, TokenRule, place_lasts,
+};
 use lease_postgres::parts::{Again, Over, column, odd};
 use lease_postgres::sqlx::postgres::PgRow;
 use lease_postgres::sqlx::query;
 
-use super::{PostgresQueues, number, row};
+use super::{PostgresQueues, delay_us, number, row};
 use crate::item::{ClaimRef, Claimed, ItemId};
 use crate::name::{Lane, QueueName};
 use crate::store::{Answer, ClaimRequest};
 
 pub(super) const NEXT: &str = "SELECT * FROM {queue_claim}($1, $2, $3, $4, $5, $6)";
-pub(super) const KEY: &str = "SELECT * FROM {queue_key}($1, $2, $3, $4, $5, $6, $7, $8)";
+pub(super) const KEY: &str = "SELECT * FROM {queue_key}($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
 /// How often what is ready and locked is looked at once more: whoever holds it locked
 /// is claiming or settling it, as a rule.
@@ -82,8 +84,9 @@ impl PostgresQueues {
         queue: &QueueName,
         request: &ClaimRequest,
         key: &Key,
-        rule: TokenRule,
+        (rule, waits): (TokenRule, Option<Duration>),
     ) -> Result<Answer, StoreError> {
+        let lasts = waits.map_or(0, |waits| delay_us(place_lasts(waits)));
         // No token is 0.
         let (exactly, after) = match rule {
             TokenRule::Next { after } => (0, after.map_or(0, Token::get)),
@@ -100,6 +103,7 @@ impl PostgresQueues {
                 .bind(request.label.as_str().to_owned())
                 .bind(number(exactly))
                 .bind(number(after))
+                .bind(lasts)
         };
         let mut again = Again::new(self.client.response_timeout());
         loop {
@@ -111,6 +115,7 @@ impl PostgresQueues {
                 (_, Some(doubt)) => return Err(doubt),
                 (9, _) => again.pause(key).await?,
                 (0, _) => return held(first).map(Answer::Held),
+                (10, _) => return in_line(first),
                 (8, _) => return Err(row::foreign(row::IN_PART)),
                 (code, _) => return Ok(Answer::Refused(refused(code, column(first, "o_mark")?)?)),
             }
@@ -132,6 +137,14 @@ fn claimed(row: &PgRow, owner: Owner) -> Result<Claimed, StoreError> {
         attempt: u32::try_from(attempt).map_err(|_| row::foreign("attempts below zero"))?,
         age: row::micros(column(row, "o_age")?),
     })
+}
+
+fn in_line(row: &PgRow) -> Result<Answer, StoreError> {
+    let number = |name| row::there(column::<Option<i64>>(row, name)?, name);
+    Ok(Answer::Refused(RefusedReason::InLine {
+        ahead: u64::try_from(number("o_ahead")?).map_err(|_| odd())?,
+        remaining: row::micros(number("o_remaining")?),
+    }))
 }
 
 fn held(row: &PgRow) -> Result<Holder, StoreError> {

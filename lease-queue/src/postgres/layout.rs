@@ -18,6 +18,7 @@ pub(super) const LAYOUT: Layout = Layout {
             columns: &["only boolean", "version integer", "compatible integer"],
             primary: &["only"],
             rights: [true, false, false, false],
+            unlogged: false,
         },
         Table {
             suffix: "queue_lanes",
@@ -38,6 +39,7 @@ pub(super) const LAYOUT: Layout = Layout {
             ],
             primary: &["queue", "kind", "name"],
             rights: ALL,
+            unlogged: false,
         },
         Table {
             suffix: "queue_items",
@@ -57,6 +59,7 @@ pub(super) const LAYOUT: Layout = Layout {
             ],
             primary: &["queue", "id"],
             rights: ALL,
+            unlogged: false,
         },
         Table {
             suffix: "queue_settled",
@@ -70,6 +73,7 @@ pub(super) const LAYOUT: Layout = Layout {
             ],
             primary: &["queue", "item", "token"],
             rights: ALL,
+            unlogged: false,
         },
         Table {
             suffix: "queue_tombs",
@@ -81,12 +85,30 @@ pub(super) const LAYOUT: Layout = Layout {
             ],
             primary: &["queue", "owner"],
             rights: ALL,
+            unlogged: false,
+        },
+        Table {
+            suffix: "queue_waiters",
+            columns: &[
+                "queue text",
+                "key text",
+                "owner bytea",
+                "seq bigint",
+                "label text",
+                "since_us bigint",
+                "until_us bigint",
+                "missed boolean",
+            ],
+            primary: &["queue", "key", "owner"],
+            rights: ALL,
+            unlogged: true,
         },
         Table {
             suffix: "queue_dedup",
             columns: &["queue text", "key text", "item bytea", "until_us bigint"],
             primary: &["queue", "key"],
             rights: ALL,
+            unlogged: false,
         },
     ],
     functions: &[
@@ -102,8 +124,13 @@ pub(super) const LAYOUT: Layout = Layout {
         },
         Function {
             suffix: "queue_key",
-            takes: "text, text, bytea, bigint, bigint, text, bigint, bigint",
+            takes: "text, text, bytea, bigint, bigint, text, bigint, bigint, bigint",
             returns: "record",
+        },
+        Function {
+            suffix: "queue_wait",
+            takes: "text, text, bytea, text, bigint, bigint",
+            returns: "void",
         },
         Function {
             suffix: "queue_free",
@@ -145,6 +172,10 @@ pub(super) const LAYOUT: Layout = Layout {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use lease_core::{WAITER_TURN, place_lasts};
+
     use super::LAYOUT;
 
     #[test]
@@ -152,6 +183,14 @@ mod tests {
         let mark = format!("-- leases: body {}\n", LAYOUT.body);
         let marked = LAYOUT.make_functions.matches(&mark).count();
         assert_eq!(marked, LAYOUT.functions.len());
+    }
+
+    #[test]
+    fn turns_and_places_last_as_everywhere() {
+        let turn = format!("ahead * {}\n", WAITER_TURN.as_micros());
+        let most = format!("_now + {}", place_lasts(Duration::MAX).as_micros());
+        assert_eq!(LAYOUT.make_functions.matches(&turn).count(), 1);
+        assert_eq!(LAYOUT.make_functions.matches(&most).count(), 3);
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl QueueStore for PostgresQueues {
         check_claim(request)?;
         match &request.what {
             What::Next { max } => self.next(queue, request, *max).await,
-            What::Key { key, rule } => self.key(queue, request, key, *rule).await,
+            What::Key { key, rule, waits } => self.key(queue, request, key, (*rule, *waits)).await,
         }
     }
 

@@ -1,7 +1,9 @@
 //! What the scripts are asked for: the same arguments, in the same order, as each of
 //! them lists.
 
-use lease_core::{FenceWhen, Key, Owner, Token, TokenRule};
+use std::time::Duration;
+
+use lease_core::{FenceWhen, Key, Owner, Token, TokenRule, place_lasts};
 
 use crate::item::{ClaimRef, NewItem};
 use crate::name::Lane;
@@ -58,7 +60,13 @@ impl Args {
         Self::asker(request).with(max.to_string())
     }
 
-    pub(super) fn key(request: &ClaimRequest, key: &Key, rule: TokenRule) -> Self {
+    pub(super) fn key(
+        request: &ClaimRequest,
+        key: &Key,
+        rule: TokenRule,
+        waits: Option<Duration>,
+    ) -> Self {
+        let lasts = waits.map_or(Duration::ZERO, place_lasts);
         let (rule, number) = match rule {
             TokenRule::Next { after } => ("n", after.map_or(0, Token::get)),
             TokenRule::Exactly(token) => ("e", token.get()),
@@ -67,6 +75,7 @@ impl Args {
             .with(key.as_str())
             .with(rule)
             .with(number.to_string())
+            .with(lasts.as_micros().to_string())
     }
 
     pub(super) fn settle(&mut self, claim: &ClaimRef, settle: &Settle) {

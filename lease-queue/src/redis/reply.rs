@@ -180,6 +180,10 @@ impl Fields {
             3 => RefusedReason::Abandoned,
             4 => RefusedReason::Revoked,
             6 => RefusedReason::TokensExhausted,
+            7 => RefusedReason::InLine {
+                ahead: self.count(1)?,
+                remaining: self.micros(2)?,
+            },
             _ => return Err(odd()),
         }))
     }

@@ -1,9 +1,13 @@
 //! The scripts, with a store's settings.
 
+use std::time::Duration;
+
+use lease_core::{WAITER_TURN, place_lasts};
 use lease_redis::parts::{Program, Settings};
 
 const COMMON: &str = include_str!("lua/common.lua");
 const KEYS: &str = include_str!("lua/keys_common.lua");
+const LINE: &str = include_str!("lua/line.lua");
 
 /// Which script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +59,10 @@ impl Scripts {
             settings.mark_retention.as_micros(),
             settings.tombstone_retention.as_micros(),
         );
+        let (turn, most_place) = (
+            WAITER_TURN.as_micros(),
+            place_lasts(Duration::MAX).as_micros(),
+        );
         let publish = if settings.cluster {
             "SPUBLISH"
         } else {
@@ -64,15 +72,16 @@ impl Scripts {
             // In the text, not as arguments of each call.
             let code = parts.concat();
             Program::new(format!(
-                "local marks, tombs, publish = {marks}, {tombs}, '{publish}'\n{code}"
+                "local marks, tombs, publish = {marks}, {tombs}, '{publish}'\n\
+                 local TURN, MOST_PLACE = {turn}, {most_place}\n{code}"
             ))
         };
         Self {
             put: program(&[COMMON, include_str!("lua/put.lua")]),
             claim: program(&[COMMON, include_str!("lua/claim.lua")]),
-            key: program(&[COMMON, KEYS, include_str!("lua/key.lua")]),
+            key: program(&[COMMON, LINE, KEYS, include_str!("lua/key.lua")]),
             settle: program(&[COMMON, include_str!("lua/settle.lua")]),
-            abandon: program(&[COMMON, include_str!("lua/abandon.lua")]),
+            abandon: program(&[COMMON, LINE, include_str!("lua/abandon.lua")]),
             fence: program(&[COMMON, KEYS, include_str!("lua/fence.lua")]),
             requeue: program(&[COMMON, include_str!("lua/requeue.lua")]),
             look: program(&[COMMON, include_str!("lua/look.lua")]),

@@ -27,6 +27,7 @@ fn ask(key: &str, ttl_ms: u64) -> AcquireRequest {
         ttl: Ttl::new(std::time::Duration::from_millis(ttl_ms)).unwrap(),
         label: Label::EMPTY,
         rule: TokenRule::NEXT,
+        waits: None,
     }
 }
 

@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod far;
+#[path = "../in_line/mod.rs"]
+mod in_line;
 mod in_transaction;
+mod line;
 mod malformed;
 mod overtaken;
 mod races;

@@ -27,6 +27,7 @@ fn ask(name: &str, owner: Owner) -> ClaimRequest {
         what: What::Key {
             key: Key::new(name).unwrap(),
             rule: TokenRule::NEXT,
+            waits: None,
         },
     }
 }

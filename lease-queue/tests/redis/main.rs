@@ -7,6 +7,9 @@ mod cluster;
 mod crash;
 mod dropping;
 mod far;
+#[path = "../in_line/mod.rs"]
+mod in_line;
+mod line;
 mod lists;
 mod names;
 mod race;

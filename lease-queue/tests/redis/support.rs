@@ -53,7 +53,8 @@ pub(crate) fn next(max: usize, ms: u64) -> ClaimRequest {
 pub(crate) fn of_key(key: &str, ms: u64) -> ClaimRequest {
     let key = Key::new(key).unwrap();
     let rule = TokenRule::NEXT;
-    request(What::Key { key, rule }, ms)
+    let waits = None;
+    request(What::Key { key, rule, waits }, ms)
 }
 
 fn request(what: What, ms: u64) -> ClaimRequest {

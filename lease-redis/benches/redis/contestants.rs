@@ -197,6 +197,7 @@ impl Contestant for Ours {
             ttl: Ttl::new(TTL).unwrap(),
             label: Label::EMPTY,
             rule: TokenRule::NEXT,
+            waits: None,
         };
         let AcquireOutcome::Granted(granted) = self.0.acquire(&request).await.unwrap() else {
             panic!("held");

@@ -191,6 +191,7 @@ impl Runner for Ours {
             ttl: Ttl::new(TTL).unwrap(),
             label: Label::EMPTY,
             rule: TokenRule::NEXT,
+            waits: None,
         };
         let start = Instant::now();
         let AcquireOutcome::Granted(granted) = self.0.acquire(&request).await.unwrap() else {

@@ -41,6 +41,7 @@ fn request(name: &str, rule: TokenRule) -> AcquireRequest {
         ttl: Ttl::MIN,
         label: Label::EMPTY,
         rule,
+        waits: None,
     }
 }
 

@@ -106,6 +106,7 @@ pub(crate) async fn wait_out_the_quarantine(store: &RedisStore) -> Result<(), Fi
         ttl: Ttl::MIN,
         label: Label::EMPTY,
         rule: TokenRule::NEXT,
+        waits: None,
     };
     match store.acquire(&first).await? {
         AcquireOutcome::Refused(RefusedReason::Quarantine { remaining }) => {

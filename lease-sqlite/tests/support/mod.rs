@@ -66,6 +66,7 @@ pub fn request(name: &str, ms: u64) -> AcquireRequest {
         ttl: ttl_ms(ms),
         label: Label::new("test").unwrap(),
         rule: TokenRule::NEXT,
+        waits: None,
     }
 }
 

@@ -121,7 +121,11 @@ impl Round {
             first: Answers::new(),
             second: Answers::new(),
             inner: Arc::clone(inner),
-            request: Arc::new(request.clone()),
+            // A place in the line of each node would be another place in each.
+            request: Arc::new(AcquireRequest {
+                waits: None,
+                ..request.clone()
+            }),
             asked,
             later: turns.later,
             hedge: asked + turns.hedge,

@@ -22,7 +22,8 @@ impl LeaseBackend for Scripted {
         'b: 'c,
     {
         let request = request.clone();
-        let call = self.call(Op::Acquire, &request.key, Some(request.owner), None);
+        let mut call = self.call(Op::Acquire, &request.key, Some(request.owner), None);
+        call.waits = request.waits;
         self.play(
             call,
             |memory| async move { memory.acquire(&request).await },

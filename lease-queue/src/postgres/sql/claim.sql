@@ -209,13 +209,38 @@ BEGIN
 END
 {quote};
 
+-- Takes a place in the line of a key, or makes the owner's own last longer. For an answer
+-- that grants nothing: what is lost with it is a place, so it waits for no disk. (No place
+-- lasts longer than 121 s: one that does is of a clock that has stepped back.)
+CREATE OR REPLACE FUNCTION {queue_wait}(
+    p_queue text, p_key text, p_owner bytea, p_label text, p_lasts bigint, p_now bigint
+) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY INVOKER SET search_path = pg_catalog, pg_temp
+AS {quote}
+-- leases: body 1
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    UPDATE {queue_waiters} AS w SET until_us = p_now + p_lasts, missed = false
+        WHERE w.queue = p_queue AND w.key = p_key AND w.owner = p_owner
+            AND w.until_us > p_now AND w.until_us <= p_now + 121000000;
+    IF NOT FOUND THEN
+        -- One that has faded is no place any more.
+        DELETE FROM {queue_waiters} AS w
+            WHERE w.queue = p_queue AND w.key = p_key AND w.owner = p_owner;
+        INSERT INTO {queue_waiters} AS w (queue, key, owner, label, since_us, until_us)
+            VALUES (p_queue, p_key, p_owner, p_label, p_now, p_now + p_lasts)
+            ON CONFLICT DO NOTHING;
+    END IF;
+END
+{quote};
+
 -- Claims a key.
 CREATE OR REPLACE FUNCTION {queue_key}(
     p_queue text, p_key text, p_owner bytea, p_lock bigint, p_ttl bigint, p_label text,
-    p_exactly bigint, p_after bigint
+    p_exactly bigint, p_after bigint, p_lasts bigint
 ) RETURNS TABLE (
     o_code integer, o_token bigint, o_label text, o_mark bigint, o_age bigint,
-    o_remaining bigint, o_over bigint
+    o_remaining bigint, o_over bigint, o_ahead bigint
 )
 LANGUAGE plpgsql VOLATILE SECURITY INVOKER SET search_path = pg_catalog, pg_temp
 AS {quote}
@@ -225,6 +250,9 @@ DECLARE
     v_now bigint;
     v_blocked boolean;
     v_locked boolean := false;
+    v_line boolean := false;
+    v_seq bigint;
+    v_first record;
 BEGIN
     PERFORM pg_advisory_xact_lock(p_lock);
     SELECT 3 + t.reason INTO o_code FROM {queue_tombs} AS t
@@ -260,8 +288,45 @@ BEGIN
             o_label := v_lane.label;
             o_age := v_now - CASE WHEN v_lane.granted_us < 0 THEN 0 ELSE v_lane.granted_us END;
             o_remaining := v_lane.expires_us - v_now;
+            IF p_lasts > 0 THEN
+                PERFORM {queue_wait}(p_queue, p_key, p_owner, p_label, p_lasts, v_now);
+            END IF;
             RETURN NEXT;
             RETURN;
+        END IF;
+        -- Who waits for a free key. A line that nobody was in at the first look is
+        -- behind us.
+        IF NOT v_blocked AND (v_line OR NOT v_locked) THEN
+            v_line := EXISTS (
+                SELECT FROM {queue_waiters} AS w WHERE w.queue = p_queue AND w.key = p_key
+            );
+        END IF;
+        IF v_line AND NOT v_blocked THEN
+            SELECT w.seq INTO v_seq FROM {queue_waiters} AS w
+                WHERE w.queue = p_queue AND w.key = p_key AND w.owner = p_owner
+                    AND w.until_us > v_now AND w.until_us <= v_now + 121000000;
+            SELECT count(*) AS ahead, min(w.seq) AS seq INTO v_first FROM {queue_waiters} AS w
+                WHERE w.queue = p_queue AND w.key = p_key AND (v_seq IS NULL OR w.seq < v_seq)
+                    AND NOT w.missed
+                    AND w.until_us > v_now AND w.until_us <= v_now + 121000000;
+            -- A turn is a second.
+            o_remaining := v_first.ahead * 1000000
+                - greatest(v_now - greatest(v_lane.expires_us, 0), 0);
+            IF v_first.ahead > 0 AND o_remaining > 0 THEN
+                o_code := 10;
+                o_ahead := v_first.ahead;
+                IF p_lasts > 0 THEN
+                    PERFORM {queue_wait}(p_queue, p_key, p_owner, p_label, p_lasts, v_now);
+                ELSIF v_lane.mark > 0 THEN
+                    SELECT 0, v_lane.mark, w.label, greatest(v_now - w.since_us, 0)
+                        INTO o_code, o_token, o_label, o_age
+                        FROM {queue_waiters} AS w
+                        WHERE w.queue = p_queue AND w.key = p_key AND w.seq = v_first.seq;
+                    o_code := coalesce(o_code, 10);
+                END IF;
+                RETURN NEXT;
+                RETURN;
+            END IF;
         END IF;
         EXIT WHEN v_locked;
         SELECT l.* INTO v_lane FROM {queue_lanes} AS l
@@ -302,6 +367,14 @@ BEGIN
                 expires_us = v_now + p_ttl, standing = 0
                 WHERE l.queue = p_queue AND l.kind = 2 AND l.name = p_key;
             o_code := 1;
+            IF v_line THEN
+                -- Whoever was ahead has missed its turn.
+                UPDATE {queue_waiters} AS w SET missed = true
+                    WHERE w.queue = p_queue AND w.key = p_key AND NOT w.missed
+                        AND (v_seq IS NULL OR w.seq < v_seq);
+                DELETE FROM {queue_waiters} AS w
+                    WHERE w.queue = p_queue AND w.key = p_key AND w.owner = p_owner;
+            END IF;
             IF v_lane.standing IN (0, 2) THEN
                 o_over := v_lane.token;
                 o_label := v_lane.label;
@@ -316,5 +389,6 @@ END
 REVOKE ALL ON FUNCTION
     {queue_put}(text, bytea[], bytea[], text[], text[], bigint[]),
     {queue_claim}(text, bytea, bigint, bigint, text, integer),
-    {queue_key}(text, text, bytea, bigint, bigint, text, bigint, bigint)
+    {queue_wait}(text, text, bytea, text, bigint, bigint),
+    {queue_key}(text, text, bytea, bigint, bigint, text, bigint, bigint, bigint)
     FROM PUBLIC;

@@ -17,6 +17,14 @@ WITH quick AS MATERIALIZED (
     ) AS old
     WHERE t.queue = old.queue AND t.owner = old.owner
     RETURNING 1
+), waiters AS (
+    DELETE FROM {queue_waiters} AS w USING (
+        SELECT o.queue, o.key, o.owner FROM {queue_waiters} AS o
+        WHERE o.until_us < (SELECT now FROM quick)
+        LIMIT 2000 FOR UPDATE SKIP LOCKED
+    ) AS old
+    WHERE w.queue = old.queue AND w.key = old.key AND w.owner = old.owner
+    RETURNING 1
 ), dedup AS (
     DELETE FROM {queue_dedup} AS d USING (
         SELECT o.queue, o.key FROM {queue_dedup} AS o
@@ -27,4 +35,4 @@ WITH quick AS MATERIALIZED (
     RETURNING 1
 )
 SELECT greatest((SELECT count(*) FROM settled), (SELECT count(*) FROM tombs),
-    (SELECT count(*) FROM dedup)) >= 2000 AS more
+    (SELECT count(*) FROM waiters), (SELECT count(*) FROM dedup)) >= 2000 AS more

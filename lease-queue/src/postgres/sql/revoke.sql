@@ -13,6 +13,7 @@ DECLARE
     v_own record;
     v_lane record;
     v_now bigint;
+    v_left boolean := false;
 BEGIN
     -- Whatever this owner asked for is committed, or will find the tombstone.
     PERFORM pg_advisory_xact_lock(p_lock);
@@ -22,6 +23,20 @@ BEGIN
         ON CONFLICT (queue, owner) DO UPDATE
             SET reason = 0, until_us = greatest(t.until_us, excluded.until_us);
     o_busy := false;
+    IF p_key IS NOT NULL THEN
+        DELETE FROM {queue_waiters} AS w
+            WHERE w.queue = p_queue AND w.key = p_key AND w.owner = p_owner;
+        v_left := FOUND;
+    END IF;
+    -- Whoever gives up makes room for those behind it.
+    IF v_left AND EXISTS (
+        SELECT FROM {queue_lanes} AS l
+        WHERE l.queue = p_queue AND l.kind = 2 AND l.name = p_key
+            AND (l.standing NOT IN (0, 2) OR l.expires_us <= v_now)
+    ) THEN
+        PERFORM pg_notify('{channel}_q',
+            'k' || octet_length(convert_to(p_queue, 'UTF8')) || ':' || p_queue || p_key);
+    END IF;
     FOR v_own IN
         SELECT l.kind, l.name FROM {queue_lanes} AS l
         WHERE l.owner = p_owner AND l.standing IN (0, 2) AND l.queue = p_queue

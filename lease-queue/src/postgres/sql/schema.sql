@@ -90,6 +90,22 @@ CREATE TABLE IF NOT EXISTS {queue_tombs} (
 );
 CREATE INDEX IF NOT EXISTS {local:queue_tombs_t} ON {queue_tombs} (until_us);
 
+-- Who waits for a key, in the order of the numbers. In no log, so that no answer waits
+-- for a disk because of it: a crash empties it, and those who wait take new places. No
+-- index but the key: a place is prolonged at each request.
+CREATE UNLOGGED TABLE IF NOT EXISTS {queue_waiters} (
+    queue text COLLATE "C",
+    key text COLLATE "C",
+    owner bytea,
+    seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    label text NOT NULL,
+    since_us bigint NOT NULL,
+    until_us bigint NOT NULL,
+    -- Somebody behind it was granted the key since it last asked.
+    missed boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (queue, key, owner)
+) WITH (fillfactor = 70);
+
 -- Which item has a deduplication key, and until when; for ever while it is in the
 -- queue.
 CREATE TABLE IF NOT EXISTS {queue_dedup} (

@@ -12,7 +12,8 @@ DECLARE
     v_head record;
 BEGIN
     IF p_kind = 2 THEN
-        UPDATE {queue_lanes} AS l SET standing = p_standing
+        -- Its time is over now: those who wait count their turns from here.
+        UPDATE {queue_lanes} AS l SET standing = p_standing, expires_us = p_now
             WHERE l.queue = p_queue AND l.kind = 2 AND l.name = p_name;
         PERFORM pg_notify('{channel}_q',
             'k' || octet_length(convert_to(p_queue, 'UTF8')) || ':' || p_queue || p_name);

@@ -3,10 +3,20 @@ return { run(function()
   local owner, only = ARGV[1], ARGV[2]
   local lanes = { only }
   if only == '' then lanes = call('SMEMBERS', owner_name(owner)) end
+  -- Whoever gives up makes room for those behind it.
+  local left = false
+  if only ~= '' and is_key(only) then
+    local key = string.sub(only, 3)
+    if call('EXISTS', place_name(key)) == 1 and call('HGET', place_name(key), owner) then
+      unlogged(function() leave_line(key, owner) end)
+      left = true
+    end
+  end
   -- All of it is read before anything is written.
   local freed = {}
   for _, lane in ipairs(lanes) do
     local r = lane_of(lane)
+    if left and not r.blocks then hint(lane) end
     if r.blocks and r.owner == owner then
       local m = nil
       if not is_key(lane) then
@@ -20,6 +30,7 @@ return { run(function()
   for _, one in ipairs(freed) do
     local r, m = one[1], one[2]
     r.standing = 'r'
+    if not m then r.expires = now end
     keep(r)
     if m then
       write('HSET', item_name(m.id), 'a', digits(math.max(0, m.attempts - 1)))

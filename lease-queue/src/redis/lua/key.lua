@@ -1,14 +1,16 @@
 -- Claims a key. ARGV: owner, TTL in microseconds, label, the key, its rule (n next, e
--- exactly), the rule's number.
+-- exactly), the rule's number, and for how many microseconds its place in the line lasts
+-- if it waits ('0' if it does not).
 return { run(function()
   local owner, ttl, label, key = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
-  local exactly, number = ARGV[5] == 'e', tonumber(ARGV[6])
+  local exactly, number, lasts = ARGV[5] == 'e', tonumber(ARGV[6]), tonumber(ARGV[7])
   local lane = 'k:' .. key
   local r = lane_of(lane)
   local why = tombstone(owner)
   if why then return { why == 'r' and 4 or 3 } end
   if r.blocks then
     if r.owner ~= owner then
+      if lasts > 0 then wait_in_line(key, owner, label, lasts) end
       return { 0, r.token, math.max(0, now - r.granted), r.expires - now, r.label }
     end
     if r.standing == 'v' then return { 4 } end
@@ -32,6 +34,13 @@ return { run(function()
     token = token_above(known, number)
     if not token then return { 6 } end
   end
+  -- Free since then, however it came to be.
+  local out, line = out_of_turn(key, owner, label, lasts, r.expires)
+  if out then
+    if lasts > 0 or known < 1 then return { 7, out[1], out[2] } end
+    return { 0, known, out[3], out[2], out[4] }
+  end
+  if line then is_served(key, owner) end
   local answer, last = { 1, token }, nil
   if r.standing == 'g' or r.standing == 'v' then
     answer, last = { 1, token, r.token, r.label }, r.owner

@@ -52,7 +52,7 @@ local function settle(what, lane, id, owner, token, first, second)
     return 1
   end
   if key then
-    r.standing = 's'
+    r.standing, r.expires = 's', now
     keep(r)
     disown(owner, lane)
     hint(lane)

@@ -39,6 +39,7 @@ pub(super) async fn heal(
             true => TokenRule::Exactly(request.token),
             false => TokenRule::NEXT,
         },
+        waits: None,
     };
     let answer = timeout(ATTEMPT_LIMIT, node.backend.acquire(&acquire)).await;
     match answer {
