@@ -117,8 +117,8 @@ async fn who_waits_beside_a_lease_of_its_own_client_stands_in_line_too() {
         // Its place lasts for as long as it asks every five seconds.
         let looks = world.store.count(Op::Acquire) - 1;
         assert!((11..=13).contains(&looks), "{looks}");
-        holder.release().await.unwrap();
         let before = world.store.count(Op::Acquire);
+        holder.release().await.unwrap();
         let lease = waits.await.unwrap().unwrap();
         assert_eq!(world.store.count(Op::Acquire), before + 1);
         lease.release().await.unwrap();

@@ -1,7 +1,7 @@
 //! Clients that wait in line for one key, as programs do: `Leases` of their own, over
 //! connections of their own.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lease_core::{

@@ -114,7 +114,7 @@ async fn a_line_is_lost_in_a_crash_and_waiters_take_new_places() {
         assert!(matches!(answer, Answer::Held(_)), "{answer:?}");
     }
     server.kill().unwrap();
-    server.restart().unwrap();
+    server.start().unwrap();
     let store = PostgresQueues::open(crate::support::options_at(&server, "crashed"))
         .await
         .unwrap();

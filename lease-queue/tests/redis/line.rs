@@ -98,7 +98,7 @@ async fn a_line_is_in_no_log_and_a_restart_forgets_it() {
         1
     );
     server.kill().unwrap();
-    server.restart().unwrap();
+    server.start().unwrap();
     assert_eq!(
         everything(&server, &format!("{}:w:", base("locks"))).len(),
         0
