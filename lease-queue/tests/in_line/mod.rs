@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lease_core::{
-    Attempt, Event, EventKind, Key, LeaseBackend, Leases, RefusedReason, WAITER_TURN,
+    Attempt, Event, EventKind, Key, LeaseBackend, Leases, RefusedReason, WAITER_TURN, place_lasts,
 };
 use lease_queue::{KeyedLeases, QueueName, QueueStore};
 use tokio::sync::{mpsc, watch};
@@ -130,7 +130,6 @@ pub(crate) async fn eight_clients_are_served_in_order(clients: &[Client], holder
             // Each looks once for each hint, twice where it is called after that, and
             // now and then by itself.
             let hand_overs = clients.len() * (clients.len() + 1) / 2;
-            println!("{looks} attempts, {hand_overs} hints; slowest hand-over {slowest:?}");
             assert!(looks <= hand_overs * 4, "{looks}");
             return;
         }
@@ -159,24 +158,22 @@ pub(crate) async fn the_dead_cost_a_turn_each(
         tasks.push(client.joins(number, &line).await);
     }
     kill();
-    lease.release().await.unwrap();
     let freed = Instant::now();
+    lease.release().await.unwrap();
     let living: Vec<_> = (0..clients.len()).filter(|n| !dead.contains(n)).collect();
     let mut served = Vec::new();
     for _ in &living {
         let (number, when) = next(&mut who).await;
-        println!("{number} after {:?}", when - freed);
-        served.push(number);
+        served.push((number, when - freed));
         line.go.add_permits(1);
     }
     let took = freed.elapsed();
     // Unless the machine stood still for turns on end.
-    assert!(served == living || took > WAITER_TURN * 4, "{served:?}");
-    assert!(
-        took > WAITER_TURN * 2 - Duration::from_millis(100),
-        "{took:?}"
-    );
-    assert!(took < Duration::from_secs(9), "{took:?}");
+    let order: Vec<_> = served.iter().map(|(number, _)| *number).collect();
+    assert!(order == living || took > WAITER_TURN * 4, "{served:?}");
+    assert!(took >= WAITER_TURN * 2, "{took:?}");
+    // Not their places' time.
+    assert!(took < place_lasts(Duration::from_secs(5)), "{took:?}");
     for (number, task) in tasks.into_iter().enumerate() {
         match dead.contains(&number) {
             true => task.abort(),
@@ -210,12 +207,11 @@ pub(crate) async fn a_lapsed_holder_is_followed_by_the_first(
     let (first, when) = next(&mut who).await;
     // Its last renewal came before it was cut off; and a look for each of those ahead.
     let took = when.saturating_duration_since(killed);
-    println!("{first} after {took:?}");
     assert!(
-        first == 0 || took > ttl + WAITER_TURN,
+        first == 0 || took > ttl / 2 + WAITER_TURN,
         "{first} after {took:?}"
     );
-    assert!(took < ttl + Duration::from_secs(3), "{took:?}");
+    assert!(took < ttl + Duration::from_secs(8), "{took:?}");
     line.go.add_permits(clients.len());
     for task in tasks {
         task.await.unwrap();
