@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use redis::{Client, ConnectionAddr, RedisResult};
+use redis::{ConnectionAddr, RedisResult};
+
+use crate::client::Client;
 
 /// Where a server is, as clients reach it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,7 +30,7 @@ impl Address {
 
     /// A client of the server here that is else as `client` is, one by TCP.
     pub(crate) fn client(&self, client: &Client) -> RedisResult<Client> {
-        let info = client.get_connection_info().clone();
+        let info = client.info().clone();
         let mut at = info.addr().clone();
         match &mut at {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
@@ -37,7 +39,7 @@ impl Address {
             }
             _ => at = ConnectionAddr::Tcp(self.host.to_string(), self.port),
         }
-        Client::open(info.set_addr(at))
+        client.with(info.set_addr(at))
     }
 }
 

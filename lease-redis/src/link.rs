@@ -444,11 +444,9 @@ async fn open_once(
 ) -> Result<Opened, StoreError> {
     let end = Instant::now() + connect_timeout;
     let (client, stay) = servers.now(connect_timeout).await?;
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(end.saturating_duration_since(Instant::now())))
-        .set_response_timeout(Some(response_timeout));
-    let connection = client.get_multiplexed_async_connection_with_config(&config);
-    let connection = connection.await.map_err(|error| {
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(response_timeout));
+    let left = end.saturating_duration_since(Instant::now());
+    let connection = client.connect(left, config).await.map_err(|error| {
         let doing = match &stay {
             None => "cannot connect to Redis".to_owned(),
             Some(stay) => format!(

@@ -64,7 +64,8 @@ impl RedisOptions {
     ///   default). The server's certificate is always checked: against the
     ///   system's, or against `?ca=/path/authority.pem`. A certificate of the
     ///   client's own is `?cert=/path/client.pem&key=/path/client-key.pem`; the
-    ///   files are read here, once. There is no insecure mode;
+    ///   files are read here, once, and the system's at most once in the process.
+    ///   There is no insecure mode;
     /// * `redis+unix:///path/to/socket` or `unix:///path/to/socket`, with
     ///   `?db=…&user=…&pass=…`;
     /// * `redis+sentinel://[user:password@]host[:port],host[:port]/name[/database]`
@@ -99,13 +100,14 @@ impl RedisOptions {
 
     /// Connects as `client` does, to the database and with the credentials, the
     /// protocol and the TLS settings that it was made with. The store opens
-    /// connections of its own with it.
+    /// connections of its own with it. By TLS, the driver reads the certificates
+    /// that the system trusts for each of them; [`from_url`](Self::from_url) does not.
     ///
     /// Its TCP settings stay, but `TCP_NODELAY` is turned on, and keep-alive
     /// and `TCP_USER_TIMEOUT` are set where it sets none.
     #[must_use]
     pub fn from_client(client: redis::Client) -> Self {
-        Self::of(Servers::one(client))
+        Self::of(Servers::one(client.into()))
     }
 
     /// Connects to the primary that these sentinels call `name`, as `node` does
@@ -122,8 +124,8 @@ impl RedisOptions {
         name: &str,
         node: redis::Client,
     ) -> Result<Self, InvalidInput> {
-        let sentinels: Vec<_> = sentinels.into_iter().collect();
-        let sentinels = crate::url::sentinels(sentinels, name, node)?;
+        let sentinels = sentinels.into_iter().map(Into::into).collect();
+        let sentinels = crate::url::sentinels(sentinels, name, node.into())?;
         Ok(Self::of(Servers::sentinels(sentinels)))
     }
 

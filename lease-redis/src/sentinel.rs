@@ -24,13 +24,12 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lease_core::{StoreError, StoreErrorKind};
-use redis::aio::MultiplexedConnection;
-use redis::{Client, RedisResult};
+use redis::RedisResult;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::address::Address;
-use crate::client;
+use crate::client::{Client, Connection};
 use crate::errors::{Phase, classify};
 use answers::{Answers, Choice};
 pub(crate) use follow::{CHANNELS, Following};
@@ -81,9 +80,9 @@ impl Sentinels {
         }
     }
 
-    /// The same with sockets for short messages: see [`client::tuned`].
+    /// The same with sockets for short messages: see [`Client::tuned`].
     pub(crate) fn tuned(&self, response_timeout: Duration) -> RedisResult<Self> {
-        let tuned = |client: &Client| client::tuned(client.clone(), response_timeout);
+        let tuned = |client: &Client| client.tuned(response_timeout);
         let all = self.all.iter().map(tuned).collect::<RedisResult<_>>()?;
         Ok(Self::new(all, self.name.clone(), tuned(&self.node)?))
     }
@@ -276,7 +275,7 @@ impl Stay {
     /// Safe.
     pub(crate) async fn check(
         &self,
-        connection: &MultiplexedConnection,
+        connection: &Connection,
         end: Instant,
     ) -> Result<(), StoreError> {
         let here = &self.here;

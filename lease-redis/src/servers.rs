@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::StoreError;
-use redis::{Client, RedisResult};
+use redis::RedisResult;
 use tokio::runtime::Handle;
 
-use crate::client;
+use crate::client::Client;
 use crate::cluster::Seeds;
 use crate::link::Origin;
 use crate::sentinel::{Following, Sentinels, Stay};
@@ -33,10 +33,10 @@ impl Servers {
         Self::Sentinels(Arc::new(sentinels))
     }
 
-    /// The same with sockets for short messages: see [`client::tuned`].
+    /// The same with sockets for short messages: see [`Client::tuned`].
     pub(crate) fn tuned(self, response_timeout: Duration) -> RedisResult<Self> {
         Ok(match self {
-            Self::One(client) => Self::one(client::tuned(*client, response_timeout)?),
+            Self::One(client) => Self::one(client.tuned(response_timeout)?),
             Self::Sentinels(sentinels) => Self::sentinels(sentinels.tuned(response_timeout)?),
             Self::Cluster(seeds) => Self::Cluster(Box::new(seeds.tuned(response_timeout)?)),
         })
@@ -117,11 +117,11 @@ impl Servers {
 
     /// Says where the servers are, and nothing of who logs in and how.
     pub(crate) fn show(&self, shown: &mut fmt::DebugStruct<'_, '_>) {
-        let info = self.client().get_connection_info();
+        let info = self.client().info();
         match self {
             Self::One(_) => shown.field("server", &format_args!("{}", info.addr())),
             Self::Sentinels(sentinels) => {
-                let place = |one: &Client| one.get_connection_info().addr().to_string();
+                let place = |one: &Client| one.info().addr().to_string();
                 let all: Vec<_> = sentinels.all().iter().map(place).collect();
                 shown
                     .field("sentinels", &all)

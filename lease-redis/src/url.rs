@@ -12,7 +12,8 @@ use lease_core::InvalidInput;
 use redis::IntoConnectionInfo;
 
 use crate::RedisOptions;
-use crate::client;
+use crate::client::{self, Client};
+use crate::servers::Servers;
 pub(crate) use hosts::Hosts;
 use query::Query;
 pub(crate) use sentinel::sentinels;
@@ -92,20 +93,20 @@ pub(crate) fn parse(text: &str) -> Result<RedisOptions, InvalidInput> {
         ));
     }
     let info = client::named(info);
+    let client = Client::open(info).map_err(not_taken)?;
     #[cfg(feature = "tls")]
-    let client = if scheme == Scheme::Tls {
-        client::tls::client(info, &query.files).map_err(|why| bad(format!("a Redis URL: {why}")))?
-    } else {
-        opened(info)?
+    let client = match scheme {
+        Scheme::Tls => {
+            let tls = client::tls::Tls::of(&query.files);
+            client.by(tls.map_err(|why| bad(format!("a Redis URL: {why}")))?)
+        }
+        _ => client,
     };
-    #[cfg(not(feature = "tls"))]
-    let client = opened(info)?;
-    Ok(query.apply(RedisOptions::from_client(client)))
+    Ok(query.apply(RedisOptions::of(Servers::one(client))))
 }
 
-fn opened(info: redis::ConnectionInfo) -> Result<redis::Client, InvalidInput> {
-    redis::Client::open(info)
-        .map_err(|_| bad(format!("the driver takes no such Redis URL; {FORMS}")))
+fn not_taken(_: redis::RedisError) -> InvalidInput {
+    bad(format!("the driver takes no such Redis URL; {FORMS}"))
 }
 
 fn check_characters(text: &str) -> Result<(), InvalidInput> {

@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisResult, Value};
+
+use crate::client::Connection;
 
 /// A connection of the caller's own, of whatever type.
 #[async_trait]
@@ -27,7 +29,7 @@ impl<C: ConnectionLike + Clone + Send + Sync> Foreign for C {
 
 #[derive(Clone)]
 pub(crate) enum Wire {
-    Ours(MultiplexedConnection),
+    Ours(Connection),
     Foreign(Arc<dyn Foreign>),
 }
 
@@ -35,7 +37,7 @@ impl Wire {
     /// Sends one command. An error that the server answers is an error here.
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         match self {
-            Self::Ours(connection) => connection.clone().send_packed_command(command).await,
+            Self::Ours(connection) => connection.clone().send(command).await,
             Self::Foreign(connection) => connection.send(command).await,
         }
         .and_then(Value::extract_error)
@@ -49,10 +51,7 @@ impl Wire {
         count: usize,
     ) -> RedisResult<Vec<Value>> {
         match self {
-            Self::Ours(connection) => {
-                let mut connection = connection.clone();
-                connection.send_packed_commands(commands, 0, count).await
-            }
+            Self::Ours(connection) => connection.clone().send_all(commands, count).await,
             Self::Foreign(connection) => connection.send_all(commands, count).await,
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use lease_core::{StoreError, StoreErrorKind};
-use redis::{Client, ErrorKind, RedisError, Value};
+use redis::{ErrorKind, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -17,6 +17,7 @@ use super::node::{Node, Problem, What};
 use super::seeds::Seeds;
 use super::slot;
 use crate::address::Address;
+use crate::client::Client;
 use crate::reply::{Reply, has_failed, odd};
 use crate::request::Request;
 use crate::script::{self, Script};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use redis::{Client, RedisResult};
+use redis::RedisResult;
 
 use crate::address::Address;
-use crate::client;
+use crate::client::Client;
 
 /// Some nodes of a cluster, one at least. What it is to log in at one of them is
 /// the same at all others.
@@ -19,7 +19,7 @@ impl Seeds {
     /// These clients differ in nothing but their addresses.
     pub(crate) fn new(first: Client, others: &[Client]) -> Self {
         let all = std::iter::once(&first).chain(others);
-        let addresses = all.filter_map(|client| Address::of(client.get_connection_info().addr()));
+        let addresses = all.filter_map(|client| Address::of(client.info().addr()));
         Self {
             addresses: addresses.collect(),
             client: first,
@@ -40,10 +40,10 @@ impl Seeds {
         address.client(&self.client)
     }
 
-    /// The same with sockets for short messages: see [`client::tuned`].
+    /// The same with sockets for short messages: see [`Client::tuned`].
     pub(crate) fn tuned(self, response_timeout: Duration) -> RedisResult<Self> {
         Ok(Self {
-            client: client::tuned(self.client, response_timeout)?,
+            client: self.client.tuned(response_timeout)?,
             ..self
         })
     }

@@ -57,7 +57,7 @@ pub(crate) async fn diagnose(
 async fn look(sentinels: &Sentinels, within: Duration) -> View {
     let name = sentinels.name();
     let asked = sentinels.all().iter().map(|sentinel| async move {
-        let place = sentinel.get_connection_info().addr().to_string();
+        let place = sentinel.info().addr().to_string();
         match look_at_sentinel(sentinel, name, within).await {
             Ok(mut said) => {
                 said.place = place;

@@ -116,12 +116,7 @@ fn durations_are_made_fit_for_redis() {
 fn sockets_are_set_for_short_messages() {
     let settings = |options: RedisOptions| {
         let options = options.checked().unwrap();
-        options
-            .servers
-            .client()
-            .get_connection_info()
-            .tcp_settings()
-            .clone()
+        options.servers.client().info().tcp_settings().clone()
     };
     let tcp = settings(options());
     assert!(tcp.nodelay());

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use lease_core::{StoreError, StoreErrorKind};
-use redis::{AsyncConnectionConfig, Client, RedisError, Value, from_redis_value};
+use redis::{AsyncConnectionConfig, RedisError, Value, from_redis_value};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Address, Named};
+use crate::client::Client;
 use crate::errors::{Phase, classify};
 
 /// A host's name is never longer.
@@ -17,7 +18,7 @@ pub(super) type Answer = Result<Option<Named>, StoreError>;
 
 /// Asks who the primary is, until `end` at most.
 pub(super) async fn primary(sentinel: &Client, name: &str, end: Instant) -> Answer {
-    let place = sentinel.get_connection_info().addr();
+    let place = sentinel.info().addr();
     match timeout_at(end, questions(sentinel, name, end)).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(failure(&format!("sentinel {place}"), error)),
@@ -34,19 +35,15 @@ async fn questions(
     end: Instant,
 ) -> Result<Option<Named>, RedisError> {
     let left = end.saturating_duration_since(Instant::now());
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(left))
-        .set_response_timeout(Some(left));
-    let mut connection = sentinel
-        .get_multiplexed_async_connection_with_config(&config)
-        .await?;
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(left));
+    let mut connection = sentinel.connect(left, config).await?;
     let mut both = redis::Pipeline::with_capacity(2);
     // The second names the former one until the failover is complete.
     both.cmd("SENTINEL")
         .arg("GET-MASTER-ADDR-BY-NAME")
         .arg(name);
     both.cmd("SENTINEL").arg("MASTER").arg(name);
-    let values = connection.send_packed_commands(&both, 0, 2).await?;
+    let values = connection.send_all(&both, 2).await?;
     let mut values = values.into_iter().map(Value::extract_error);
     let (Some(address), Some(master)) = (values.next(), values.next()) else {
         return Err(odd("it gives no answer"));

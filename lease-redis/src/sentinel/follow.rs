@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use lease_core::StoreError;
-use redis::{Client, RedisResult, Value};
+use redis::{RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::ask::failure;
 use super::{Care, Sentinels};
+use crate::client::Client;
 
 /// Said by each sentinel when it has learnt of another primary, and by the one
 /// that leads a failover when there is one, some time before.
@@ -136,7 +137,7 @@ async fn subscribed(
     heard: &Heard,
     limits: Limits,
 ) -> Result<(), StoreError> {
-    let connection = within(limits.connect, sentinel.get_async_pubsub()).await?;
+    let connection = within(limits.connect, sentinel.listen(limits.connect)).await?;
     let (mut sink, mut messages) = connection.split();
     within(limits.response, sink.subscribe(&CHANNELS[..])).await?;
     heard.stands.notify_one();

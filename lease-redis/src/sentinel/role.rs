@@ -1,7 +1,9 @@
 //! What a server says of itself, when the sentinels disagree.
 
-use redis::{AsyncConnectionConfig, Client, RedisResult};
+use redis::{AsyncConnectionConfig, RedisResult};
 use tokio::time::{Instant, timeout_at};
+
+use crate::client::Client;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
@@ -23,11 +25,7 @@ pub(super) async fn role(server: &Client, end: Instant) -> Role {
 
 async fn ask(server: &Client, end: Instant) -> RedisResult<redis::Role> {
     let left = end.saturating_duration_since(Instant::now());
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(left))
-        .set_response_timeout(Some(left));
-    let mut connection = server
-        .get_multiplexed_async_connection_with_config(&config)
-        .await?;
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(left));
+    let mut connection = server.connect(left, config).await?;
     redis::cmd("ROLE").query_async(&mut connection).await
 }

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redis::Client;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
-use super::{Address, Care, Sentinels};
+use super::{Address, Care, Client, Sentinels};
 
 const WITHIN: Duration = Duration::from_secs(5);
 /// Less than the patience, and much more than a quick answer takes.
@@ -113,7 +112,7 @@ async fn number(stream: &mut BufReader<TcpStream>) -> std::io::Result<usize> {
 }
 
 fn client(port: u16) -> Client {
-    Client::open(("127.0.0.1", port)).unwrap()
+    redis::Client::open(("127.0.0.1", port)).unwrap().into()
 }
 
 fn sentinels(all: &[&Fake]) -> Sentinels {

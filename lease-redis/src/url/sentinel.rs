@@ -1,11 +1,11 @@
 //! `redis+sentinel://login@host:port,host:port/name/database?options`
 
 use lease_core::InvalidInput;
-use redis::{Client, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+use redis::{ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use super::hosts::Hosts;
 use super::{bad, percent_decoded};
-use crate::client;
+use crate::client::{self, Client};
 use crate::options::RedisOptions;
 use crate::sentinel::Sentinels;
 use crate::servers::Servers;
@@ -43,8 +43,9 @@ pub(super) fn parse(text: &str, tls: bool) -> Result<RedisOptions, InvalidInput>
             let url = format!("{scheme}://{server}/?{files}");
             let url = url.trim_end_matches('?');
             let one = super::parse(url)?;
-            let info = one.servers.client().get_connection_info().clone();
-            super::opened(client::named(as_user(info, &login)))
+            let one = one.servers.client();
+            let info = client::named(as_user(one.info().clone(), &login));
+            one.with(info).map_err(super::not_taken)
         })
         .collect::<Result<Vec<_>, _>>()?;
     let node = options.servers.client().clone();

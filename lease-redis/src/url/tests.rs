@@ -9,7 +9,7 @@ use crate::names::Names;
 
 fn info(url: &str) -> redis::ConnectionInfo {
     let options = parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
-    options.servers.client().get_connection_info().clone()
+    options.servers.client().info().clone()
 }
 
 fn error(url: &str) -> String {
@@ -87,7 +87,7 @@ fn options_are_read() {
     assert!(options.durable);
     assert_eq!(options.response_timeout, ms(5));
     assert_eq!(options.connect_timeout, ms(6));
-    let info = options.servers.client().get_connection_info();
+    let info = options.servers.client().info();
     assert_eq!(info.redis_settings().db(), 1);
     assert_eq!(info.redis_settings().protocol(), ProtocolVersion::RESP3);
     assert!(!parse("redis://h?durable=false").unwrap().durable);

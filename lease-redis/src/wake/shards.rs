@@ -14,10 +14,9 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::future::{join_all, try_join_all};
 use lease_core::StoreError;
-use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind,
-    RedisResult, ServerErrorKind, Value,
+    AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisResult,
+    ServerErrorKind, Value,
 };
 use tokio::sync::Notify;
 
@@ -25,6 +24,7 @@ use super::channels::Channels;
 use super::hub::Hub;
 use super::task::{Refused, SUBSCRIBE, Voice, refusal, tend, within};
 use super::{Limits, Lost};
+use crate::client::{Client, Connection};
 
 /// Returns without an error when nobody watches any more.
 pub(super) async fn connect_and_serve(
@@ -41,20 +41,17 @@ pub(super) async fn connect_and_serve(
         leaving: Arc::clone(&leaving),
     };
     let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(limits.connect))
         .set_response_timeout(Some(limits.response))
         .set_push_sender(move |push| {
             ear.hear(&push);
             Ok::<_, ()>(())
         });
     let connecting = async {
-        let info = client.get_connection_info().clone();
+        let info = client.info().clone();
         let login = info.redis_settings().clone();
         let login = login.set_protocol(ProtocolVersion::RESP3);
-        let client = Client::open(info.set_redis_settings(login))?;
-        client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
+        let client = client.with(info.set_redis_settings(login))?;
+        client.connect(limits.connect, config).await
     };
     let connection = within(limits.connect, "connect", connecting).await?;
     hub.with(Channels::connected);
@@ -108,7 +105,7 @@ impl Ear {
 
 /// Tells the server what to send.
 struct Mouth {
-    connection: MultiplexedConnection,
+    connection: Connection,
     leaving: Arc<Mutex<HashSet<String>>>,
     lost: Lost,
 }
@@ -158,7 +155,7 @@ impl Mouth {
 
     async fn send(&self, command: &Cmd) -> RedisResult<()> {
         let mut connection = self.connection.clone();
-        let answer = connection.send_packed_command(command).await;
+        let answer = connection.send(command).await;
         answer.and_then(Value::extract_error).map(drop)
     }
 }

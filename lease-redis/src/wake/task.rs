@@ -86,7 +86,8 @@ pub(super) async fn run(place: Place, servers: Servers, limits: Limits, lost: Op
 /// Returns without an error when nobody watches any more.
 async fn connect_and_serve(hub: &Hub, servers: &Servers, limits: Limits) -> Result<(), StoreError> {
     let (client, stay) = servers.now(limits.connect).await?;
-    let connection: PubSub = within(limits.connect, "connect", client.get_async_pubsub()).await?;
+    let connection: PubSub =
+        within(limits.connect, "connect", client.listen(limits.connect)).await?;
     hub.with(Channels::connected);
     let (sink, messages) = connection.split();
     // Whoever is polled first may use up the task's turn; not always the same.

@@ -18,9 +18,6 @@ use crate::variant::Variant;
 /// Longer than a server is away by any hook: a failover is ordered where one is
 /// due.
 const LONG: Duration = Duration::from_secs(60);
-/// The driver reads all of the system's certificates for each connection, and
-/// there are seven to open: much for a debug build on a busy machine.
-const TLS_CONNECT: Duration = Duration::from_secs(30);
 
 /// At the sentinels.
 const ASKER: &str = "asker";
@@ -56,9 +53,6 @@ impl OwnTrio {
             url = format!("{url}&ca={}", authority.display());
         }
         let mut options = RedisOptions::from_url(&url)?.tombstone_retention(TOMBSTONES);
-        if self.variant.tls {
-            options = options.connect_timeout(TLS_CONNECT);
-        }
         if let Some(most) = self.variant.quarantine {
             options = options.quarantine(Ttl::new(most)?);
         }

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use redis::{AsyncConnectionConfig, Client};
+use redis::AsyncConnectionConfig;
 
 use crate::address::Address;
+use crate::client::{Client, Connection};
 use crate::doctor::ask::{Answer, Questions, Refusal};
 use crate::doctor::time::wall_us;
 use crate::sentinel::CHANNELS;
@@ -76,7 +77,7 @@ pub(super) async fn look_at_sentinel(
             deaf: false,
         })
     };
-    let listen = tokio::time::timeout(within, Box::pin(may_not_listen(sentinel)));
+    let listen = tokio::time::timeout(within, Box::pin(may_not_listen(sentinel, within)));
     let (said, deaf) = tokio::join!(tokio::time::timeout(within, look), listen);
     let mut said = said.map_err(late)??;
     // What else keeps it from answering is told by the other questions.
@@ -85,9 +86,9 @@ pub(super) async fn look_at_sentinel(
 }
 
 /// Listens as a store does, and says whether the user has no right to.
-async fn may_not_listen(sentinel: &Client) -> bool {
+async fn may_not_listen(sentinel: &Client, within: Duration) -> bool {
     let listen = async {
-        let (mut sink, _messages) = sentinel.get_async_pubsub().await?.split();
+        let (mut sink, _messages) = sentinel.listen(within).await?.split();
         sink.subscribe(&CHANNELS[..]).await?;
         sink.ping::<redis::Value>().await
     };
@@ -162,13 +163,8 @@ pub(super) async fn look_at_node(place: Address, client: &Client, within: Durati
     Node { place, seen }
 }
 
-async fn connect(
-    client: &Client,
-    within: Duration,
-) -> Result<redis::aio::MultiplexedConnection, String> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(within))
-        .set_response_timeout(Some(within));
-    let connection = client.get_multiplexed_async_connection_with_config(&config);
-    connection.await.map_err(|error| error.to_string())
+async fn connect(client: &Client, within: Duration) -> Result<Connection, String> {
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(within));
+    let connection = client.connect(within, config).await;
+    connection.map_err(|error| error.to_string())
 }
