@@ -14,6 +14,7 @@
 mod answers;
 mod ask;
 mod follow;
+mod look;
 mod role;
 
 #[cfg(test)]
@@ -21,26 +22,18 @@ mod tests;
 
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use lease_core::{StoreError, StoreErrorKind};
 use redis::RedisResult;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::address::Address;
 use crate::client::{Client, Connection};
 use crate::errors::{Phase, classify};
-use answers::{Answers, Choice};
+use answers::{Candidate, Choice};
 pub(crate) use follow::{CHANNELS, Following};
+use look::Look;
 use role::{Role, role};
-
-/// How long the others are waited for at most, once one has named the primary.
-const PATIENCE: Duration = Duration::from_millis(300);
-/// And how long once most have, when nothing is known of a failover: a few times
-/// as long as these took, and at least so long.
-const GRACE: Duration = Duration::from_millis(5);
-const SLOWER: u32 = 4;
 
 /// A primary as a sentinel names it. Each failover has a greater epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +49,7 @@ pub(crate) struct Named {
 pub(crate) enum Care {
     /// For those who are not much slower than most.
     Usual,
-    /// For all, up to [`PATIENCE`]: there may be a failover.
+    /// For all, for [`PATIENCE`](look::PATIENCE) at most: there may be a failover.
     Great,
 }
 
@@ -116,63 +109,14 @@ impl Sentinels {
         within: Duration,
         care: Care,
     ) -> Result<Address, StoreError> {
-        let end = Instant::now() + within;
-        // Before anybody is asked: what is found meanwhile may be newer than the answers.
-        let known = self.news.borrow().clone();
-        let answers = self.answers(end, care).await;
-        let candidates = answers.candidates(known.as_ref());
-        let Some(choice) = self.choose(candidates, end).await else {
-            return Err(answers.failure(&self.name));
-        };
-        let mut address = choice.named.address.clone();
-        self.news.send_if_modified(|news| {
-            let changed = choice.settle(known.as_ref(), news);
-            if let Some(now) = news {
-                address = now.address.clone();
-            }
-            changed
-        });
-        Ok(address)
-    }
-
-    /// What all of them say, or those who are not too slow.
-    async fn answers(&self, end: Instant, care: Care) -> Answers {
-        let begun = Instant::now();
-        let mut asking: FuturesUnordered<_> = self
-            .all
-            .iter()
-            .map(|sentinel| ask::primary(sentinel, &self.name, end))
-            .collect();
-        let mut answers = Answers::of(self.all.len());
-        let mut until = end;
-        loop {
-            let (some, most) = (answers.name_one(), answers.are_most());
-            tokio::select! {
-                // What is there counts.
-                biased;
-                answer = asking.next() => match answer {
-                    Some(answer) => answers.hear(answer),
-                    None => break,
-                },
-                () = sleep_until(until) => break,
-            }
-            let now = Instant::now();
-            if answers.name_one() && !some {
-                until = until.min(now + PATIENCE);
-            }
-            if answers.are_most() && !most && care == Care::Usual {
-                let grace = (now - begun).saturating_mul(SLOWER).max(GRACE);
-                until = until.min(now + grace);
-            }
-        }
-        answers
+        Look::begin(self, within).first(care).await
     }
 
     /// The newest that says itself that it is a primary. One that is a replica is
     /// none; one that cannot be reached may well be, and then only what most of
     /// the sentinels name is taken instead: that one sentinel is wrong must not
     /// shut everybody out.
-    async fn choose(&self, candidates: Vec<answers::Candidate>, end: Instant) -> Option<Choice> {
+    async fn choose(&self, candidates: Vec<Candidate>, end: Instant) -> Option<Choice> {
         let first = candidates.first()?.named.clone();
         if candidates.len() == 1 {
             return Some(Choice::of(first));

@@ -119,11 +119,11 @@ impl Answers {
     }
 
     /// Why nobody has named one.
-    pub(super) fn failure(self, name: &str) -> StoreError {
+    pub(super) fn failure(&self, name: &str) -> StoreError {
         let asked = self.asked;
         let heard = self.strangers + self.failures.len();
         let transient = self.failures.iter().any(StoreError::is_transient);
-        let worst = self.failures.into_iter().max_by_key(|f| !f.is_transient());
+        let worst = self.failures.iter().max_by_key(|f| !f.is_transient());
         match worst {
             Some(failure) if self.strangers == 0 => {
                 let kind = match transient || heard < asked {

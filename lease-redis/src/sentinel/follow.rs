@@ -1,6 +1,7 @@
 //! Hearing of a failover from the sentinels themselves: a former primary that
 //! they have lost may still answer us.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::ask::failure;
+use super::look::Look;
 use super::{Care, Sentinels};
 use crate::client::Client;
 
@@ -89,11 +91,13 @@ impl Heard {
     }
 }
 
-/// Asks who the primary is, when there is a reason.
+/// Asks who the primary is, when there is a reason. Those who answer late are heard
+/// until there is another one.
 async fn look(sentinels: Arc<Sentinels>, heard: Arc<Heard>, limits: Limits) {
+    heard.something().await;
     loop {
-        heard.something().await;
-        if let Err(error) = sentinels.primary(limits.connect, Care::Great).await {
+        let mut look = Look::begin(&sentinels, limits.connect);
+        if let Err(error) = look.first(Care::Great).await {
             tracing::debug!(
                 target: "leases",
                 error = %error,
@@ -101,6 +105,12 @@ async fn look(sentinels: Arc<Sentinels>, heard: Arc<Heard>, limits: Limits) {
             );
         }
         sleep(GAP).await;
+        // Dropped before its end, it would lose what was said meanwhile.
+        let mut something = pin!(heard.something());
+        tokio::select! {
+            () = &mut something => {}
+            () = look.late() => something.await,
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
+use super::look::PATIENCE;
 use super::{Address, Care, Client, Sentinels};
 
 const WITHIN: Duration = Duration::from_secs(5);
@@ -48,6 +49,8 @@ impl Fake {
                     epoch.len()
                 )
             }
+            "SUBSCRIBE" => subscribed(),
+            "NOISE" => String::new(),
             _ => "+OK\r\n".to_owned(),
         })
         .await
@@ -69,6 +72,17 @@ impl Fake {
         })
         .await
     }
+}
+
+/// That the subscription to both channels stands.
+fn subscribed() -> String {
+    let stands = |channel: &str, count| {
+        format!(
+            "*3\r\n$9\r\nsubscribe\r\n${}\r\n{channel}\r\n:{count}\r\n",
+            channel.len()
+        )
+    };
+    stands("+switch-master", 1) + &stands("+promoted-slave", 2)
 }
 
 async fn serve(
@@ -154,6 +168,22 @@ async fn the_leader_of_a_failover_is_heard_although_it_is_the_slowest() {
 }
 
 #[tokio::test]
+async fn a_leader_that_nobody_waits_for_is_followed_when_it_answers() {
+    let (old, new) = (Fake::primary().await, Fake::primary().await);
+    let (one, two) = (quick(&old, 1).await, quick(&old, 1).await);
+    let leader = Fake::sentinel(PATIENCE * 3, new.port, 2).await;
+    let sentinels = Arc::new(sentinels(&[&one, &two, &leader]));
+    assert_eq!(found(&sentinels, Care::Usual).await, old.port);
+    let mut news = sentinels.news.subscribe();
+    let runtime = tokio::runtime::Handle::current();
+    let following = super::Following::start(&sentinels, &runtime, WITHIN, WITHIN);
+    let followed = news.wait_for(|news| news.as_ref().is_some_and(|one| one.epoch == 2));
+    let followed = tokio::time::timeout(WITHIN * 2, followed).await;
+    assert!(followed.is_ok());
+    drop(following);
+}
+
+#[tokio::test]
 async fn one_that_is_a_little_slower_is_heard_at_any_time() {
     let (old, new) = (Fake::primary().await, Fake::primary().await);
     let old_one = || Fake::sentinel(SLOW / 3, old.port, 1);
@@ -236,15 +266,7 @@ async fn a_flood_of_news_makes_few_looks() {
     let noise = "*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$6\r\nleases\r\n";
     let port = primary.port;
     let loud = Fake::start(Duration::ZERO, move |command| match command {
-        "SUBSCRIBE" => {
-            let stands = |channel: &str, count| {
-                format!(
-                    "*3\r\n$9\r\nsubscribe\r\n${}\r\n{channel}\r\n:{count}\r\n",
-                    channel.len()
-                )
-            };
-            stands("+switch-master", 1) + &stands("+promoted-slave", 2)
-        }
+        "SUBSCRIBE" => subscribed(),
         "NOISE" => noise.to_owned(),
         "GET-MASTER-ADDR-BY-NAME" => {
             let port = port.to_string();
