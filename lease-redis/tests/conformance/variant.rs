@@ -51,6 +51,9 @@ const PLAIN: Variant = Variant {
 /// Longer than a case lasts, and short enough to be waited out before each.
 const QUARANTINE: Duration = Duration::from_secs(5);
 
+/// The same where each case has five servers, and every write is on two disks.
+const LONG_QUARANTINE: Duration = Duration::from_secs(10);
+
 /// What the page on rights lists for a cluster.
 const CLUSTER_RIGHTS: [&str; 3] = [
     "+cluster|slots +cluster|info +cluster|nodes +asking",
@@ -139,7 +142,7 @@ const ALL: &[Variant] = &[
         way: Way::Sentinels,
         persistence: Persistence::AofAlways,
         replica: true,
-        quarantine: Some(QUARANTINE),
+        quarantine: Some(LONG_QUARANTINE),
         ..PLAIN
     },
     Variant {

@@ -132,4 +132,15 @@ impl SlotMove<'_> {
             .chain(others)
             .try_for_each(|node| self.cluster.node(node).command(&words).map(drop))
     }
+
+    /// Leaves the slot where it was. What has moved is not moved back.
+    ///
+    /// # Errors
+    /// If a node refuses it.
+    pub fn give_up(self) -> Result<(), ServerError> {
+        let words = ["CLUSTER", "SETSLOT", &self.slot, "STABLE"];
+        [self.to, self.from]
+            .into_iter()
+            .try_for_each(|node| self.cluster.node(node).command(&words).map(drop))
+    }
 }
