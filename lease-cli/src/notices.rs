@@ -80,6 +80,19 @@ impl Notices {
         self.tell(event);
     }
 
+    /// How a request for items of a queue went. What does not pass ends the worker, and
+    /// is said then.
+    pub(crate) fn asked_for_items(&self, queue: &str, answer: Result<(), &StoreError>) {
+        match answer {
+            Ok(()) => self.answered(false),
+            Err(error) if error.is_transient() => self.failed(|| {
+                let why = output::without_urls(&words(error));
+                format!("{why}; trying again for items of {queue:?}")
+            }),
+            Err(_) => {}
+        }
+    }
+
     fn tell(&self, event: &Event) {
         let key = event.key.as_str();
         match &event.kind {

@@ -156,69 +156,6 @@ fn the_printed_schema_of_queues_is_all_that_a_role_needs() {
 }
 
 #[test]
-fn a_worker_that_is_killed_leaves_its_item_to_the_next() {
-    let (_server, place) = redis();
-    put(&place, &[], b"x");
-    let script = "echo $LEASE_ATTEMPT $LEASE_TOKEN $$ >> log; sleep 1000 & wait";
-    let killed = worker(&place, &["--ttl", "1s"], script);
-    until("the command", || place.text("log").ends_with('\n'));
-    let first = place.text("log");
-    killed.signal(Signal::SIGKILL);
-    let pid = number(first.split_whitespace().last().unwrap()) as i32;
-    until("the end of the command", || !lives(pid));
-
-    work(
-        &place,
-        &["--until-empty"],
-        "echo $LEASE_ATTEMPT $LEASE_TOKEN > second",
-    )
-    .ok();
-    let second = place.text("second");
-    let numbers = |text: &str| text.split_whitespace().map(number).collect::<Vec<_>>();
-    let (first, second) = (numbers(&first), numbers(&second));
-    assert_eq!((first[0], second[0]), (1, 2));
-    assert!(second[1] > first[1], "{first:?} {second:?}");
-}
-
-#[test]
-fn a_command_whose_claim_is_lost_is_stopped_and_its_item_comes_again() {
-    let (server, place) = redis();
-    let item = put(&place, &[], b"x");
-    let script = "
-        if [ $LEASE_ATTEMPT -gt 1 ]; then exit 0; fi
-        trap 'echo term > told' TERM; echo $$ > pid
-        while :; do sleep 0.02; done";
-    let options = ["--ttl", "2s", "--kill-after", "300ms", "--until-empty"];
-    let running = worker(&place, &options, script);
-    until("the command", || place.text("pid").ends_with('\n'));
-    let pid = number(&place.text("pid")) as i32;
-    server.pause().unwrap();
-    until("the kill", || !lives(pid));
-    assert_eq!(place.text("told"), "term\n");
-    server.resume().unwrap();
-    let ended = running.end().ok();
-    let words = format!("the claim on item {item}");
-    assert!(ended.err.contains(&words), "{ended:?}");
-    assert!(list(&place, "list").is_empty());
-}
-
-#[test]
-fn a_groups_items_come_one_at_a_time_and_in_order() {
-    let (_server, place) = redis();
-    for n in 0..6 {
-        let group = if n % 2 == 0 { "even" } else { "odd" };
-        put(&place, &["--group", group], n.to_string().as_bytes());
-    }
-    // Whoever finds another one of its group at work says so.
-    let script = "
-        mkdir $LEASE_GROUP || { echo two >> even.log; exit 1; }
-        cat >> $LEASE_GROUP.log; sleep 0.05; rmdir $LEASE_GROUP";
-    work(&place, &["-j", "6", "--until-empty"], script).ok();
-    assert_eq!(place.text("even.log"), "024");
-    assert_eq!(place.text("odd.log"), "135");
-}
-
-#[test]
 fn a_worker_that_is_told_to_stop_lets_its_commands_end_and_then_does_not() {
     let (_server, place) = redis();
     for _ in 0..3 {

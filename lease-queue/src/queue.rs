@@ -7,6 +7,7 @@ mod claiming;
 mod leases;
 mod put;
 mod settling;
+mod told;
 mod waiting;
 
 use std::fmt;
@@ -54,6 +55,7 @@ pub(crate) struct Inner {
     backoff: Backoff,
     max_hold: Option<Duration>,
     progress_within: Option<Duration>,
+    told: told::Told,
     /// Those who wait, first come first served: only the first asks the store.
     turn: tokio::sync::Mutex<Turn>,
     closing: CancellationToken,

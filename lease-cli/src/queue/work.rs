@@ -54,7 +54,7 @@ pub(crate) async fn work(target: Target, args: args::QueueWork) -> Result<Exit, 
     if target.is_memory() {
         stderr::say("the store memory: is new and empty, and gone with this process");
     }
-    let notices = Notices::new(false);
+    let notices = Arc::new(Notices::new(false));
     let name = label(&args.command);
     let most = LONGEST_BACKOFF.max(args.backoff);
     let mut queue = Items::raw_builder(Arc::clone(&store), args.queue.as_str())
@@ -62,6 +62,10 @@ pub(crate) async fn work(target: Target, args: args::QueueWork) -> Result<Exit, 
         .label(args.label.unwrap_or(name).as_str())
         .max_attempts(args.max_attempts.get())
         .backoff(Backoff::new(args.backoff, most))
+        .on_request({
+            let (notices, queue) = (Arc::clone(&notices), args.queue.clone());
+            move |answer| notices.asked_for_items(queue.as_str(), answer)
+        })
         .observer(move |event: &Event| notices.observe(event));
     if let Some(limit) = args.max_hold {
         queue = queue.max_hold(limit);

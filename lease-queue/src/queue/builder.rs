@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::{
-    Clock, DriftAllowance, Event, InvalidInput, Key, Label, Leases, Observer, SystemClock, Ttl,
+    Clock, DriftAllowance, Event, InvalidInput, Key, Label, Leases, Observer, StoreError,
+    SystemClock, Ttl,
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::QueueError;
 use crate::name::{QueueInput, QueueName};
 use crate::queue::leases::ClaimLeases;
+use crate::queue::told::Told;
 use crate::queue::{Backoff, Inner, Queue};
 use crate::store::QueueStore;
 
@@ -37,6 +39,7 @@ pub struct QueueBuilder<T, C> {
     clock: Arc<dyn Clock>,
     drift: DriftAllowance,
     observers: Vec<Arc<dyn Observer>>,
+    told: Told,
     payload: PhantomData<fn(T) -> (T, C)>,
 }
 
@@ -54,6 +57,7 @@ impl<T, C> QueueBuilder<T, C> {
             clock: Arc::new(SystemClock::new()),
             drift: DriftAllowance::default(),
             observers: Vec::new(),
+            told: Told::default(),
             payload: PhantomData,
         }
     }
@@ -125,6 +129,18 @@ impl<T, C> QueueBuilder<T, C> {
         self
     }
 
+    /// Somebody who is told of every answer of the store to a request for items, and of
+    /// every request that failed: claims and workers wait for a store that is out of
+    /// reach, and say nothing by themselves. Replaces the one before. Called where it
+    /// happens: do not block.
+    pub fn on_request(
+        mut self,
+        told: impl Fn(Result<(), &StoreError>) + Send + Sync + 'static,
+    ) -> Self {
+        self.told = Told::new(told);
+        self
+    }
+
     /// The queue's client. Sends nothing.
     ///
     /// # Errors
@@ -186,6 +202,7 @@ impl<T, C> QueueBuilder<T, C> {
             backoff: self.backoff,
             max_hold: self.max_hold,
             progress_within: self.progress_within,
+            told: self.told,
             turn: tokio::sync::Mutex::default(),
             closing: CancellationToken::new(),
             asking: watch::Sender::new(0),

@@ -199,13 +199,21 @@ impl<T, C: Codec<T>> Queue<T, C> {
         let until = sent.after(inner.ttl.get().min(ATTEMPT_LIMIT));
         let claim = inner.store.claim(&inner.name, &request);
         let answer = timed(&*inner.clock, until, claim).await;
+        inner.told.of(&answer);
         // What a store refuses after it has claimed something is given back, too.
         under_way.answered = match &answer {
             Ok(_) => true,
-            Err(error) => matches!(
-                error.kind(),
-                StoreErrorKind::Unavailable | StoreErrorKind::InvalidInput
-            ),
+            Err(error) => {
+                tracing::warn!(
+                    target: "leases",
+                    queue = %inner.name, %error, "a request for items failed"
+                );
+                let kind = error.kind();
+                matches!(
+                    kind,
+                    StoreErrorKind::Unavailable | StoreErrorKind::InvalidInput
+                )
+            }
         };
         let items = match answer? {
             Answer::Claimed { items, .. } => items,

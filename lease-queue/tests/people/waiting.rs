@@ -1,5 +1,8 @@
 //! Waiting for an item.
 
+use std::sync::{Arc, Mutex};
+
+use lease_core::{StoreError, StoreErrorKind};
 use tokio::time::Instant;
 
 use crate::world::{Fault, Op, World, mail, ms, secs};
@@ -134,4 +137,31 @@ async fn a_subscription_that_hangs_keeps_nobody_from_looking() {
     queue.put(&mail("ann")).await.unwrap();
     waiting.await.unwrap().complete().await.unwrap();
     assert!(put.elapsed() <= ms(260), "{:?}", put.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_told_of_requests_hears_of_an_outage_and_of_its_end() {
+    let world = World::new();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = Arc::clone(&told);
+    let queue = world
+        .builder()
+        .on_request(move |answer| tell.lock().unwrap().push(answer.map_err(StoreError::kind)))
+        .build()
+        .unwrap();
+    world.fails(Op::Claim, &[Fault::Unavailable, Fault::Hangs]);
+    queue.put(&mail("ann")).await.unwrap();
+    queue.claim().await.unwrap().complete().await.unwrap();
+    let heard = std::mem::take(&mut *told.lock().unwrap());
+    assert_eq!(
+        heard,
+        [
+            Err(StoreErrorKind::Unavailable),
+            Err(StoreErrorKind::UnknownOutcome),
+            Ok(())
+        ]
+    );
+    // That there is nothing is an answer, too.
+    assert!(queue.try_claim().await.unwrap().is_none());
+    assert_eq!(*told.lock().unwrap(), [Ok(())]);
 }
