@@ -22,6 +22,7 @@ async fn a_key_that_was_asked_for_twice_is_told_so_and_never_that_somebody_holds
         ttl: Ttl::new(LONG).unwrap(),
         label: Label::EMPTY,
         rule: TokenRule::NEXT,
+        waits: None,
     };
     // The connection is there.
     leases.inspect(&request().key).await.unwrap();

@@ -23,6 +23,7 @@ async fn a_key_that_was_asked_for_twice_is_told_so_and_never_that_somebody_holds
         ttl: ttl(60_000),
         label: Label::EMPTY,
         rule: TokenRule::NEXT,
+        waits: None,
     };
     // The scripts are there, and so is the connection.
     leases.ping().await.unwrap();
