@@ -5,8 +5,10 @@ mod chain;
 mod doctor;
 mod errors;
 mod lane;
+mod lazily;
 mod link;
 mod list;
+mod login;
 mod names;
 mod options;
 mod promise;
@@ -20,5 +22,6 @@ mod url;
 mod wake;
 
 pub use async_nats;
+pub use lazily::LazyNatsStore;
 pub use options::NatsOptions;
 pub use store::NatsStore;

@@ -418,6 +418,19 @@ mod postgres {
     }
 }
 
+#[cfg(feature = "nats")]
+#[tokio::test]
+async fn a_store_on_nats_opens_lazily_without_a_server() {
+    let url = "nats://app:hunter2@127.0.0.1:1?response_timeout_ms=300";
+    let store = leases::open_lazily(url).await.unwrap();
+    assert!(!format!("{store:?}").contains("hunter2"));
+    let queues = leases::open_queue_lazily(url).await.unwrap();
+    let name = leases::queue::QueueName::new("jobs").unwrap();
+    let error = queues.depth(&name).await.unwrap_err();
+    assert_eq!(error.kind(), leases::StoreErrorKind::Unavailable);
+    assert!(leases::open(url).await.is_err());
+}
+
 #[cfg(not(feature = "postgres"))]
 #[tokio::test]
 async fn without_its_feature_postgres_says_so() {

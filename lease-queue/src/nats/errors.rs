@@ -178,7 +178,8 @@ pub(super) fn of_connect(error: ConnectError) -> StoreError {
     let words = match error.kind() {
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
             return refusing(
-                "the server refuses this user; check the name, the password or the token",
+                "the server refuses this user; check the name, the password or the token, or the \
+                 file that proves who it is",
                 error,
             );
         }

@@ -8,7 +8,9 @@ use async_nats::{Client, ConnectOptions};
 use lease_core::{Guarantees, InvalidInput, StoreError, StoreErrorKind, TOMBSTONE_RETENTION};
 use tokio::sync::watch;
 
+use super::lazily::LazyNatsStore;
 use super::link::Line;
+use super::login::KeyFile;
 use super::names::Names;
 use super::store::NatsStore;
 use super::{errors, promise, url};
@@ -24,6 +26,8 @@ pub(super) enum Servers {
         addresses: Vec<String>,
         login: Option<(String, String)>,
         authority: Option<PathBuf>,
+        /// Instead of a login.
+        keys: Option<KeyFile>,
     },
     Client(Client),
 }
@@ -54,7 +58,9 @@ impl NatsOptions {
     /// Reads a URL: `nats://[user:password@]host[:port][,host[:port]…]`, or `tls://…`
     /// for TLS, where the server's certificate is checked against the system's
     /// authorities, or against `?ca=/path/authority.pem`. A user's name alone is a
-    /// token.
+    /// token. Who is known by a key comes with a file instead of a login:
+    /// `?creds=/path/user.creds`, a user's JWT and seed as `nsc` writes them, or
+    /// `?nkey=/path/user.nk`, the seed alone. It is read when the store is opened.
     ///
     /// Options are `prefix`, `replicas`, `tombstone_retention_ms` and
     /// `response_timeout_ms`; see the methods of the same names. Characters with a
@@ -154,6 +160,17 @@ impl NatsOptions {
         NatsStore::open(self, client, line).await
     }
 
+    /// Opens the store without connecting: for a program that must start while the
+    /// servers may be away. The first operation does what [`open`](Self::open) does, and
+    /// its errors are those of that one.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an option out of its range.
+    pub fn open_lazily(self) -> Result<LazyNatsStore, StoreError> {
+        self.check()?;
+        Ok(LazyNatsStore::new(self))
+    }
+
     fn check(&self) -> Result<(), StoreError> {
         let bad = |words: &str| Err(StoreError::new(StoreErrorKind::InvalidInput, words));
         if self.response_timeout < Duration::from_millis(30) {
@@ -169,7 +186,7 @@ impl NatsOptions {
     }
 
     async fn connect(&self) -> Result<(Client, watch::Receiver<Line>), StoreError> {
-        let (addresses, login, authority) = match &self.servers {
+        let (addresses, login, authority, keys) = match &self.servers {
             Servers::Client(client) => {
                 // Nobody tells of its connection: it is taken to stand.
                 let line = Line {
@@ -182,7 +199,8 @@ impl NatsOptions {
                 addresses,
                 login,
                 authority,
-            } => (addresses, login, authority),
+                keys,
+            } => (addresses, login, authority, keys),
         };
         let (tell, line) = watch::channel(Line::default());
         let mut options = ConnectOptions::new()
@@ -202,6 +220,9 @@ impl NatsOptions {
             Some((token, password)) if password.is_empty() => options.token(token.clone()),
             Some((user, password)) => options.user_and_password(user.clone(), password.clone()),
         };
+        if let Some(keys) = keys {
+            options = keys.apply(options).await?;
+        }
         if let Some(authority) = authority {
             options = options.add_root_certificates(authority.clone());
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lease_core::InvalidInput;
 
+use super::login::KeyFile;
 use super::options::{NatsOptions, Servers};
 
 const FORM: &str = "write nats://user:password@host:4222, or tls://… for TLS, several hosts with \
@@ -43,6 +44,7 @@ pub(super) fn parse(url: &str) -> Result<NatsOptions, InvalidInput> {
         addresses,
         login,
         authority: None,
+        keys: None,
     });
     let mut seen: Vec<&str> = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -58,6 +60,19 @@ pub(super) fn parse(url: &str) -> Result<NatsOptions, InvalidInput> {
     Ok(options)
 }
 
+/// Comes with a file, where nothing else says who comes.
+fn by_file(mut options: NatsOptions, file: KeyFile) -> Result<NatsOptions, InvalidInput> {
+    if let Servers::Url { login, keys, .. } = &mut options.servers {
+        if login.is_some() || keys.is_some() {
+            return Err(bad(
+                "a NATS URL says twice who comes; take one of the login, creds and nkey",
+            ));
+        }
+        *keys = Some(file);
+    }
+    Ok(options)
+}
+
 fn apply(mut options: NatsOptions, name: &str, value: &str) -> Result<NatsOptions, InvalidInput> {
     match name {
         "prefix" => return options.prefix(value),
@@ -65,6 +80,12 @@ fn apply(mut options: NatsOptions, name: &str, value: &str) -> Result<NatsOption
             Servers::Url { authority, .. } => *authority = Some(PathBuf::from(value)),
             Servers::Client(_) => {}
         },
+        "creds" if !value.is_empty() => {
+            return by_file(options, KeyFile::Credentials(PathBuf::from(value)));
+        }
+        "nkey" if !value.is_empty() => {
+            return by_file(options, KeyFile::Seed(PathBuf::from(value)));
+        }
         "replicas" => options = options.replicas(number(name, value)?),
         "tombstone_retention_ms" => {
             options = options.tombstone_retention(Duration::from_millis(number(name, value)?));
@@ -74,7 +95,7 @@ fn apply(mut options: NatsOptions, name: &str, value: &str) -> Result<NatsOption
         }
         _ => {
             return Err(bad(
-                "a NATS URL has an option that is not one of ca, prefix, replicas, \
+                "a NATS URL has an option that is not one of ca, creds, nkey, prefix, replicas, \
                  tombstone_retention_ms and response_timeout_ms",
             ));
         }
@@ -163,6 +184,11 @@ mod tests {
         let options = parse("nats://h?response_timeout_ms=70&tombstone_retention_ms=80").unwrap();
         assert_eq!(options.response_timeout, Duration::from_millis(70));
         assert_eq!(options.tombstone_retention, Duration::from_millis(80));
+        let options = parse("tls://h?creds=/a%20b.creds&ca=/ca.pem").unwrap();
+        let Servers::Url { keys, .. } = options.servers else {
+            panic!("a URL has no client");
+        };
+        assert_eq!(keys, Some(KeyFile::Credentials("/a b.creds".into())));
         assert_eq!(
             servers("nats://token@h").1,
             Some(("token".into(), String::new()))
@@ -190,6 +216,10 @@ mod tests {
             "nats://h?secret=1",
             "nats://h?prefix=a&prefix=b",
             "nats://h?ca=",
+            "nats://h?creds=",
+            "nats://h?nkey=",
+            "nats://h?creds=/secret&nkey=/secret",
+            "nats://me:secret@h?creds=/secret",
             "nats://secret secret@h",
         ] {
             let error = parse(bad).map(|_| bad).unwrap_err().to_string();

@@ -4,6 +4,7 @@
 
 mod items;
 mod load;
+mod login;
 mod opening;
 mod takeover;
 mod worker;

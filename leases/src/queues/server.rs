@@ -100,11 +100,13 @@ pub(crate) fn postgres_guarantees() -> Result<lease_core::Guarantees, Error> {
         .guarantees)
 }
 
-/// It connects whatever is said: there is nothing of it that could wait.
 #[cfg(feature = "nats")]
-async fn nats(url: &str, _: Connect) -> Result<Parts, Error> {
+async fn nats(url: &str, connect: Connect) -> Result<Parts, Error> {
     let options = lease_queue::nats::NatsOptions::from_url(url)?;
-    let store: Arc<dyn QueueStore> = Arc::new(options.open().await?);
+    let store: Arc<dyn QueueStore> = match connect {
+        Connect::Now | Connect::ToLook => Arc::new(options.open().await?),
+        Connect::Later => Arc::new(options.open_lazily()?),
+    };
     let gate = super::gate::MarkGate::new(Arc::clone(&store))?;
     Ok((store, Arc::new(gate)))
 }
