@@ -206,8 +206,13 @@ fn by_code(code: &str) -> (StoreErrorKind, &'static str) {
         ),
         "42P01" | "3F000" | "42703" | "42883" => (
             Refusing,
-            "tables or functions are missing or not the leases' own; let the store make them, or \
-             run what `lease schema` (PostgresOptions::schema_sql) prints",
+            "tables, columns or functions are missing or not the store's own; let the store make \
+             them, or run what `lease schema` prints for it",
+        ),
+        "42804" | "42P10" => (
+            Refusing,
+            "a column's type, or a table's key, is not what the store makes; put it right as \
+             `lease schema` prints it, or choose another schema or table prefix",
         ),
         "53100" => (Refusing, "the server's disk is full; make room"),
         "42704" => (
@@ -304,6 +309,9 @@ mod tests {
             ("42501", Refusing),
             ("42P01", Refusing),
             ("23505", Refusing),
+            ("42804", Refusing),
+            ("42P10", Refusing),
+            ("42883", Refusing),
             ("XX001", Refusing),
             ("XX002", Refusing),
             ("", Refusing),

@@ -247,7 +247,7 @@ const IN_PART: &str = "part of a grant, or one of an unknown kind, that may stil
 
 fn foreign(what: &str) -> StoreError {
     StoreError::refusing(format!(
-        "a row of the leases' tables holds what this store does not write: {what}; it was left as \
+        "a row of the store's tables holds what this store does not write: {what}; it was left as \
          it is, repair or delete it"
     ))
 }

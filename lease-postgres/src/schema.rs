@@ -88,7 +88,7 @@ impl Schema {
                 ))),
                 (Found::Missing(missing) | Found::NoFunctions(missing), _) => {
                     Err(self.absent(format!(
-                        "the schema {:?} lacks {} of the leases'",
+                        "the schema {:?} lacks {} of the store's",
                         self.names.schema(),
                         missing.join(", ")
                     )))
@@ -168,7 +168,7 @@ impl Schema {
                 .map_err(failed)?;
         if let Some((name, what)) = found.iter().find_map(|(n, what)| Some((n, what.as_ref()?))) {
             return Err(StoreError::refusing(format!(
-                "{name:?} in the schema {:?} is not the leases' own: {what}; nothing was changed, \
+                "{name:?} in the schema {:?} is not the store's own: {what}; nothing was changed, \
                  put it right, or choose another schema or table prefix",
                 self.names.schema()
             )));

@@ -39,6 +39,9 @@ const PAGE: usize = 256;
 
 /// Queues in this process's memory.
 ///
+/// Its [`depth`](QueueStore::depth) looks at every item of the queue, with all others
+/// waiting: for tests and small queues.
+///
 /// A clone is another client of the same store.
 #[derive(Clone)]
 pub struct MemoryQueues {

@@ -39,7 +39,7 @@ pub(super) async fn look(
         .map_err(|error| errors::classify(Phase::Unsent, "looking at the functions", error))?;
     if let Some((name, ..)) = found.iter().find(|(_, ours, _)| !ours) {
         return Err(StoreError::refusing(format!(
-            "the function {name:?} in the schema {:?} is not the leases' own; nothing was changed, \
+            "the function {name:?} in the schema {:?} is not the store's own; nothing was changed, \
              drop it, or choose another schema or table prefix",
             names.schema()
         )));

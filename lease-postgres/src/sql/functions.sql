@@ -35,6 +35,12 @@ BEGIN
             IF FOUND THEN
                 RETURN;
             END IF;
+            IF EXISTS (SELECT FROM {gate} AS g WHERE g.resource = $1 AND g.token IS NULL) THEN
+                RAISE EXCEPTION USING
+                    ERRCODE = 'null_value_not_allowed',
+                    MESSAGE = format('the row of %L among the admitted tokens holds none', $1),
+                    HINT = 'Somebody has altered the table: put the row right, or delete it.';
+            END IF;
         ELSE
             RAISE EXCEPTION USING
                 ERRCODE = 'LE001',

@@ -2,7 +2,9 @@
 //! and no harm to any other key.
 
 use futures_util::TryStreamExt as _;
-use lease_core::{AcquireOutcome, LeaseBackend, LostCause, RenewOutcome, StoreErrorKind};
+use lease_core::{
+    AcquireOutcome, AdmitError, Gate as _, LeaseBackend, LostCause, RenewOutcome, StoreErrorKind,
+};
 use lease_postgres::PostgresStore;
 
 use crate::support::{LONG, ask, grant, key, options, owner, renewal, server};
@@ -191,4 +193,36 @@ async fn a_holder_whose_row_cannot_be_read_is_no_lost_connection() {
         let again = world.store.renew(&renewal("k", me, mine)).await.unwrap();
         assert_eq!(again, RenewOutcome::Lost(LostCause::Released), "{broken}");
     }
+}
+
+#[tokio::test]
+async fn an_admitted_token_that_is_null_is_refused_and_nobody_waits_for_it() {
+    let world = Tampered::new("null_gate").await;
+    let resource = key("resource");
+    let first = lease_core::Token::new(7).unwrap();
+    world.store.admit(&resource, first).await.unwrap();
+    server()
+        .sql("ALTER TABLE null_gate.lease_gate ALTER token DROP NOT NULL")
+        .unwrap();
+    server()
+        .sql("UPDATE null_gate.lease_gate SET token = NULL")
+        .unwrap();
+    let begun = std::time::Instant::now();
+    match world.store.admit(&resource, first).await.unwrap_err() {
+        AdmitError::Store(error) => {
+            assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
+            assert!(error.to_string().contains("no token"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(
+        begun.elapsed() < LONG,
+        "it is not asked for again and again"
+    );
+    let refused =
+        server().sql("SET statement_timeout = '10s'; SELECT null_gate.lease_admit('resource', 9)");
+    let words = refused.unwrap_err().to_string();
+    assert!(words.contains("holds none"), "{words}");
+    let other = key("another");
+    world.store.admit(&other, first).await.unwrap();
 }

@@ -94,7 +94,7 @@ async fn tables_of_somebody_else_are_left_alone() {
         .unwrap();
     let error = options("taken").open().await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
-    assert!(error.to_string().contains("not the leases' own"), "{error}");
+    assert!(error.to_string().contains("not the store's own"), "{error}");
     server().sql("SELECT id FROM taken.lease_keys").unwrap();
 }
 
@@ -120,7 +120,7 @@ async fn functions_of_somebody_else_are_refused_and_earlier_ones_replaced() {
         make(returns, language, body);
         let error = open(true).await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
-        assert!(error.to_string().contains("not the leases' own"), "{error}");
+        assert!(error.to_string().contains("not the store's own"), "{error}");
     }
     make("void", "plpgsql", "BEGIN END");
     let error = open(false).await.unwrap_err();
