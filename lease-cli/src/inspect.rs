@@ -11,6 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, KeyJson, clean};
 use crate::patience::{FIRST_ANSWER, Patience};
 use crate::store::Target;
+use crate::unreadable;
 
 /// Rows that are laid out together, so that a list of any length needs little
 /// memory.
@@ -79,7 +80,7 @@ pub(crate) async fn list(target: Target, args: args::List) -> Result<Exit, Failu
         }
     }
     out.end()?;
-    Ok(Exit::Success)
+    unreadable::end_of_list()
 }
 
 enum Out {

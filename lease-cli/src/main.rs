@@ -23,6 +23,7 @@ mod schema;
 mod stderr;
 mod store;
 mod stores;
+mod unreadable;
 
 fn main() -> std::process::ExitCode {
     program::main()

@@ -9,10 +9,12 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
-use crate::output;
+use crate::{output, unreadable};
 
 /// Lines that wait for a slow reader; more are dropped.
 const QUEUE: usize = 1024;
@@ -34,14 +36,15 @@ pub(crate) fn start() {
         // Set once, here.
         let _ = QUEUE_IN.set(sender);
     }
-    let Ok(filter) = std::env::var("LEASE_LOG") else {
-        return;
-    };
-    let filter = EnvFilter::builder().parse_lossy(filter);
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(Log)
-        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+    let log = std::env::var("LEASE_LOG").ok().map(|filter| {
+        tracing_subscriber::fmt::layer()
+            .with_writer(Log)
+            .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+            .with_filter(EnvFilter::builder().parse_lossy(filter))
+    });
+    tracing_subscriber::registry()
+        .with(log)
+        .with(unreadable::layer())
         .init();
 }
 

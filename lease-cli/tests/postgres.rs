@@ -489,3 +489,32 @@ fn the_environment_counts_as_with_every_client() {
     assert!(ended.err.contains(file.to_str().unwrap()), "{ended:?}");
     assert!(!format!("{ended:?}").contains("hunter2"), "{ended:?}");
 }
+
+#[test]
+fn a_key_that_cannot_be_read_is_told_of_and_hides_no_other() {
+    let server = plain();
+    let place = on(&server);
+    for key in ["a", "b", "c"] {
+        place.done(&["acquire", key, "--ttl", "1m"]).ok();
+    }
+    server
+        .sql("UPDATE lease_keys SET label = NULL WHERE key = 'b'")
+        .unwrap();
+    let listed = place.done(&["list", "--json"]).code(78);
+    let keys: Vec<_> = listed.json().as_array().unwrap().clone();
+    let keys: Vec<_> = keys
+        .iter()
+        .map(|one| one["key"].as_str().unwrap())
+        .collect();
+    assert_eq!(keys, ["a", "c"]);
+    let lines: Vec<_> = listed.err.lines().collect();
+    assert!(
+        lines[0].contains("not in the list; key: \"b\""),
+        "{listed:?}"
+    );
+    assert!(
+        lines[1].contains("1 record could not be read"),
+        "{listed:?}"
+    );
+    place.done(&["list", "a"]).ok();
+}

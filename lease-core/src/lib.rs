@@ -76,7 +76,7 @@ pub use lease::{Grant, Lease, Released};
 pub use line::{WAITER_TURN, place_lasts, turn_in};
 pub use lost::{Lost, LostReason};
 pub use memory::MemoryStore;
-pub use observe::{Event, EventKind, Observer};
+pub use observe::{Event, EventKind, Observer, UNREADABLE};
 pub use owner::Owner;
 #[cfg(feature = "broken-rules")]
 pub use rules::{HolderRules, QuorumRules, StoreRules};

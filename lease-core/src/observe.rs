@@ -20,6 +20,11 @@ use crate::lost::LostReason;
 use crate::owner::Owner;
 use crate::token::Token;
 
+/// The target of the log line by which a list tells of a record that it leaves out, since
+/// something else than the store's stands there. Its fields are those of the record, as
+/// far as that can be read, and `error`.
+pub const UNREADABLE: &str = "leases::unreadable";
+
 /// One step of a lease's life.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

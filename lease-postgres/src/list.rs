@@ -83,13 +83,13 @@ impl<F: Fn() -> Result<Arc<Lane>, StoreError>> Pages<F> {
                 break;
             }
             self.from = key.to_owned();
-            match Key::new(key).map_err(StoreError::from) {
-                Ok(key) => match reply::state(key, row) {
-                    Ok(state) => self.ready.push_back(Ok(state)),
-                    // Something foreign in one row hides no other key.
-                    Err(error) => tracing::warn!(target: "leases", %error, "skipped in a list"),
-                },
-                Err(error) => tracing::warn!(target: "leases", %error, "skipped in a list"),
+            let state = Key::new(key).map_err(StoreError::from);
+            match state.and_then(|key| reply::state(key, row)) {
+                Ok(state) => self.ready.push_back(Ok(state)),
+                // Something foreign in one row hides no other key.
+                Err(error) => {
+                    tracing::warn!(target: lease_core::UNREADABLE, key, %error, "skipped in a list");
+                }
             }
         }
         Ok(())

@@ -82,7 +82,9 @@ impl<F: Fn() -> Result<Arc<Lane>, StoreError>> Scan<F> {
                     Ok(state) if state.high_water.is_none() => {}
                     Ok(state) => self.ready.push_back(Ok(state)),
                     // Something foreign at one name hides no other key.
-                    Err(error) => tracing::warn!(%key, %error, "skipped in a list"),
+                    Err(error) => {
+                        tracing::warn!(target: lease_core::UNREADABLE, %key, %error, "skipped in a list")
+                    }
                 }
             }
         }

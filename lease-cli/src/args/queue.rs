@@ -136,6 +136,9 @@ pub(crate) struct QueueWork {
 }
 
 /// List a queue's items, or those that were set aside (`dead`).
+///
+/// Status 0 whether or not there are any; 78 when some could not be read, which are told
+/// of on stderr.
 #[derive(Args, Debug)]
 pub(crate) struct QueueList {
     /// The queue.

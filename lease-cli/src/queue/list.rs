@@ -10,6 +10,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, HolderJson, clean, one_line};
 use crate::patience::{FIRST_ANSWER, Patience};
 use crate::store::Target;
+use crate::unreadable;
 
 /// Rows that are laid out together, so that a list of any length needs little memory.
 const ROWS: usize = 1000;
@@ -97,7 +98,7 @@ pub(crate) async fn list(
         let before = if before == "[" { before } else { "" };
         output::print(format_args!("{before}]\n"))?;
     }
-    Ok(Exit::Success)
+    unreadable::end_of_list()
 }
 
 /// The lines of some items, under the headings if these are the first. Columns never

@@ -135,7 +135,9 @@ fn is_full(rows: &[PgRow]) -> bool {
 fn keep<T>(all: &mut Vec<T>, one: Result<T, StoreError>) {
     match one {
         Ok(one) => all.push(one),
-        Err(error) => tracing::warn!(target: "leases", %error, "skipped in a list"),
+        Err(error) => {
+            tracing::warn!(target: lease_core::UNREADABLE, %error, "skipped in a list");
+        }
     }
 }
 

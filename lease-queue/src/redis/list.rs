@@ -84,7 +84,9 @@ pub(super) fn keys(
                     Ok(state) if state.high_water.is_none() => {}
                     Ok(state) => states.push(state),
                     // Something foreign at one name hides no other key.
-                    Err(error) => tracing::warn!(%key, %error, "skipped in a list"),
+                    Err(error) => {
+                        tracing::warn!(target: lease_core::UNREADABLE, %key, %error, "skipped in a list")
+                    }
                 }
             }
             Ok((states, next))
@@ -136,7 +138,7 @@ pub(super) fn items(
                 match state.and_then(|state| state.item_state()) {
                     Ok(state) => states.push(state),
                     Err(error) => {
-                        tracing::warn!(item = place.member, %error, "skipped in a list");
+                        tracing::warn!(target: lease_core::UNREADABLE, item = place.member, %error, "skipped in a list");
                     }
                 }
             }

@@ -133,7 +133,9 @@ impl<F: Fn() -> Result<Arc<Router>, StoreError>> List<F> {
                 (Ok(state), _) if state.high_water.is_none() => {}
                 (Ok(state), _) => self.ready.push_back(Ok(state)),
                 // Something foreign at one name hides no other key.
-                (Err(error), key) => tracing::warn!(%key, %error, "skipped in a list"),
+                (Err(error), key) => {
+                    tracing::warn!(target: lease_core::UNREADABLE, %key, %error, "skipped in a list")
+                }
             }
         }
         Ok(())
