@@ -147,3 +147,25 @@ async fn a_quorum_that_was_opened_in_part_comes_up_by_itself() {
     tokio::time::sleep(remaining).await;
     granted(store.acquire(&asked).await.unwrap());
 }
+
+/// Why all of the nodes belong into the URL: what the page warns of.
+#[tokio::test]
+async fn an_opening_that_leaves_a_node_out_does_not_see_its_leases() {
+    let nodes = start(3);
+    let (servers, all) = (nodes.servers(), lasting(&nodes.hosts()));
+    initialised(all.clone()).await;
+    let store = all.clone().open().await.unwrap();
+    granted(store.acquire(&request("a", 50_000)).await.unwrap());
+    for server in &servers[..2] {
+        server.restart_empty().unwrap();
+    }
+    // With all of them nothing is opened.
+    let refused = report(&all).await;
+    assert_eq!(states(&refused), ["Empty", "Empty", "InUse(Marker)"]);
+
+    let [one, two] = [0, 1].map(|number| servers[number].address());
+    initialised(lasting(&format!("{one},{two}"))).await;
+    // A second holder, whose token need not be above the first one's.
+    let rival = request("a", 50_000);
+    granted(persist(|| store.acquire(&rival)).await);
+}
