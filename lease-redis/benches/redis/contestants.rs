@@ -10,15 +10,23 @@ use lease_core::{
 };
 use lease_redis::{RedisOptions, RedisStore};
 use redis::aio::MultiplexedConnection;
-use redis::{Client, Cmd, IntoConnectionInfo, Script};
+use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, Script};
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn connect(url: &str, nodelay: bool) -> MultiplexedConnection {
     let info = url.into_connection_info().unwrap();
     let tcp = info.tcp_settings().clone().set_nodelay(nodelay);
     let client = Client::open(info.set_tcp_settings(tcp)).unwrap();
-    client.get_multiplexed_async_connection().await.unwrap()
+    // The driver's own limits, of half a second and a second, end the bench where the
+    // machine stands still for a moment.
+    let patient = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    let connected = client.get_multiplexed_async_connection_with_config(&patient);
+    connected.await.unwrap()
 }
 
 /// The least that a fenced lease can be: a counter and a grant, owner-checked.
