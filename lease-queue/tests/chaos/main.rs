@@ -82,7 +82,13 @@ async fn with_effects_in_postgres_itself_nothing_is_lost_done_twice_or_out_of_or
     let server = postgres();
     let crew = Processes::new(format!("queue+{}", server.url()));
     let harm = |random: &mut StdRng| killed(random, || server.kill(), || server.start());
-    rounds(&Plan::new(Effect::InTransaction), &crew, Some(&harm)).await;
+    let plan = Plan {
+        // One that stands still within its transaction keeps its group, and who puts into
+        // it, for all that time.
+        stops: 5,
+        ..Plan::new(Effect::InTransaction)
+    };
+    rounds(&plan, &crew, Some(&harm)).await;
 }
 
 fn postgres() -> PostgresServer {
