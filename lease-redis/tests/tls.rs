@@ -39,6 +39,7 @@ fn request(ttl: Duration) -> AcquireRequest {
         ttl: Ttl::new(ttl).unwrap(),
         label: Label::EMPTY,
         rule: TokenRule::NEXT,
+        waits: None,
     }
 }
 
