@@ -1,12 +1,16 @@
 //! Contests for benches: contestants in turn, round by round, and their ratios to
 //! a floor. Absolute figures drift from run to run; the ratios are what counts.
 
+mod queue;
+
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use rustix::time::{ClockId, clock_gettime};
+
+pub use queue::{Drained, by_tasks, crowd_drain, lone_drain};
 
 /// Who takes part: acquires a key and releases it.
 #[async_trait]

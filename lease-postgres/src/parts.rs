@@ -139,6 +139,12 @@ impl Client {
         statement(&self.inner.options, text)
     }
 
+    /// How many connections there may be at once, of each runtime.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.inner.options.connections
+    }
+
     /// How long the server may be silent.
     #[must_use]
     pub fn response_timeout(&self) -> Duration {

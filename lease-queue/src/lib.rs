@@ -107,6 +107,8 @@
 mod check;
 mod codec;
 mod error;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod gather;
 mod item;
 mod keyed;
 mod measure;

@@ -1,6 +1,7 @@
 #![doc = include_str!("../docs/postgres.md")]
 
 mod claim;
+mod gathered;
 mod in_transaction;
 mod layout;
 mod look;
@@ -18,6 +19,7 @@ pub use lease_postgres::PostgresOptions;
 use lease_postgres::parts::{self, Client, Over, column};
 use lease_postgres::sqlx::{SqlStr, query};
 
+use crate::gather::Gather;
 use crate::store::Capabilities;
 use layout::LAYOUT;
 
@@ -37,6 +39,7 @@ pub struct PostgresQueues {
     statements: Arc<Statements>,
     keep: Duration,
     purged: Arc<Purged>,
+    gather: Arc<Gather<Self>>,
 }
 
 struct Statements {
@@ -123,6 +126,7 @@ impl PostgresQueues {
         };
         Ok(Self {
             keep: row::micros(client.retention_us()),
+            gather: Gather::new(client.connections(), client.connections()),
             client,
             statements: Arc::new(statements),
             purged: Arc::new(Purged {

@@ -4,6 +4,7 @@
 pub mod guide {}
 
 mod args;
+mod gathered;
 mod list;
 mod reply;
 mod rights;
@@ -22,6 +23,7 @@ use lease_core::{
 use lease_redis::{RedisOptions, RedisStore};
 
 use crate::check::{check_claim, check_put, check_settle};
+use crate::gather::Gather;
 use crate::item::{ClaimRef, ItemId, ItemState, NewItem};
 use crate::keyed::unanswered;
 use crate::name::{Lane, QueueName};
@@ -49,11 +51,16 @@ use scripts::{Op, Scripts};
 #[derive(Clone)]
 pub struct RedisQueues {
     store: RedisStore,
-    can: Capabilities,
+    can: Arc<Capabilities>,
     scripts: Arc<Scripts>,
     /// The user may do all of it.
     allowed: Arc<AtomicBool>,
+    gather: Arc<Gather<Self>>,
 }
+
+/// Batches under way at once, of a queue: a few keep the server busy while answers are
+/// on their way; many would only make batches smaller.
+const WIDTH: usize = 4;
 
 impl RedisQueues {
     /// Reads a URL: any of those of [`RedisOptions::from_url`], with `queue+` before it
@@ -107,8 +114,9 @@ impl RedisQueues {
         Ok(Self {
             scripts: Arc::new(Scripts::new(&settings)),
             store,
-            can,
+            can: Arc::new(can),
             allowed: Arc::default(),
+            gather: Gather::new(WIDTH, 1),
         })
     }
 
@@ -180,36 +188,12 @@ impl RedisQueues {
             Err(error) => Err(reply::doubtful(error, doubt.as_ref())),
         }
     }
-
-    async fn settle_all(
-        &self,
-        queue: &QueueName,
-        claims: &[(ClaimRef, Settle)],
-    ) -> Result<Vec<Result<Settled, StoreError>>, StoreError> {
-        let mut args = Args::default();
-        for (claim, settle) in claims {
-            args.settle(claim, settle);
-        }
-        // Whoever does not know what came of the others repeats them, and is told so.
-        let may_repeat = claims
-            .iter()
-            .all(|(_, settle)| matches!(settle, Settle::Extend(_)));
-        let (replies, doubt) = self.ask(Op::Settle, queue, args, may_repeat).await?;
-        if replies.len() != claims.len() {
-            return Err(reply::odd());
-        }
-        let settled = replies.into_iter().map(|reply| {
-            let settled = reply.read(Op::Settle.doing()).and_then(|it| it.settled());
-            settled.map_err(|error| reply::doubtful(error, doubt.as_ref()))
-        });
-        Ok(settled.collect())
-    }
 }
 
 #[async_trait]
 impl QueueStore for RedisQueues {
     fn capabilities(&self) -> Capabilities {
-        self.can.clone()
+        (*self.can).clone()
     }
 
     async fn put(&self, queue: &QueueName, items: &[NewItem]) -> Result<Vec<Added>, StoreError> {
@@ -226,13 +210,7 @@ impl QueueStore for RedisQueues {
     async fn claim(&self, queue: &QueueName, request: &ClaimRequest) -> Result<Answer, StoreError> {
         check_claim(request)?;
         match &request.what {
-            What::Next { max } => {
-                let args = Args::claim(request, *max);
-                // Never twice: of a copy that took effect behind the answer nobody would
-                // know.
-                let answer = self.ask_one(Op::Claim, queue, args, false).await?;
-                answer.claimed_next(request.owner)
-            }
+            What::Next { .. } => self.gathered_claim(queue, request).await,
             What::Key { key, rule, waits } => {
                 let args = Args::key(request, key, *rule, *waits);
                 let (answer, doubt) = self.ask_doubted(Op::Key, queue, args, true).await?;
@@ -255,13 +233,14 @@ impl QueueStore for RedisQueues {
             .zip(&checked)
             .filter(|(_, sound)| sound.is_ok());
         let sound: Vec<_> = sound.map(|(claim, _)| claim.clone()).collect();
-        let mut settled = Vec::with_capacity(sound.len());
-        for batch in sound.chunks(crate::MAX_BATCH) {
-            match self.settle_all(queue, batch).await {
-                Ok(batch) => settled.extend(batch),
-                Err(error) => settled.extend(batch.iter().map(|_| Err(error.clone()))),
+        let settled = match &*sound {
+            // Alone, or together with others': the renewals of many claims come together
+            // anyway.
+            [(claim, end)] if !matches!(end, Settle::Extend(_)) => {
+                vec![self.gathered_settle(queue, claim, end).await]
             }
-        }
+            _ => self.settle_all(queue, &sound).await,
+        };
         let mut settled = settled.into_iter();
         let outcome = |checked: Result<(), StoreError>| {
             checked?;

@@ -38,45 +38,58 @@ impl PostgresQueues {
         request: &ClaimRequest,
         max: usize,
     ) -> Result<Answer, StoreError> {
-        let sql = &self.statements.next;
-        let ask = || {
-            query(sql.clone())
-                .bind(queue.as_str().to_owned())
-                .bind(request.owner.as_bytes().to_vec())
-                .bind(lock(request.owner))
-                .bind(number(request.ttl.as_micros()))
-                .bind(request.label.as_str().to_owned())
-                .bind(i32::try_from(max).unwrap_or(i32::MAX))
-        };
         let mut again = Again::new(self.client.response_timeout());
         for look in 1.. {
-            let rows = self.client.rows(Over::Usual, false, queue, ask).await?;
-            let first = rows.first().ok_or_else(odd)?;
-            let next = column::<Option<i64>>(first, "o_next")?.map(row::micros);
-            match column(first, "o_code")? {
-                1 => {
-                    let items = rows.iter().map(|row| claimed(row, request.owner));
-                    let items: Result<_, StoreError> = items.collect();
-                    return Ok(Answer::Claimed {
-                        // They are claimed; whoever asked abandons them.
-                        items: items.map_err(|error| {
-                            StoreError::unknown_outcome(format!("claimed, but: {error}"))
-                        })?,
-                        taken_over: None,
-                        repeated: false,
-                    });
-                }
-                9 if look < LOOKS => again.pause(queue).await?,
-                9 => {
+            match self.gathered_claim(queue, request, max).await? {
+                Looked::Answer(answer) => return Ok(answer),
+                Looked::Locked { .. } if look < LOOKS => again.pause(queue).await?,
+                Looked::Locked { next } => {
                     let next = next.map_or(KEPT, |next| next.min(KEPT));
                     return Ok(Answer::Nothing { next: Some(next) });
                 }
-                0 => return Ok(Answer::Nothing { next }),
-                8 => return Err(row::foreign(row::IN_PART)),
-                code => return Ok(Answer::Refused(refused(code, None)?)),
             }
         }
         Err(odd())
+    }
+
+    /// One look for each, in the order of the requests.
+    pub(super) async fn look_for_all(
+        &self,
+        queue: &QueueName,
+        requests: &[(&ClaimRequest, usize)],
+    ) -> Result<Vec<Result<Looked, StoreError>>, StoreError> {
+        let mut all: Vec<_> = requests.iter().enumerate().collect();
+        // In this order everywhere, so that no two wait for each other.
+        all.sort_by_key(|(_, (request, _))| lock(request.owner));
+        let sql = &self.statements.next;
+        let ask = || {
+            let all = all.iter().map(|(_, one)| *one);
+            let owner = |one: &(&ClaimRequest, usize)| one.0.owner;
+            let owners = all.clone().map(|one| owner(one).as_bytes().to_vec());
+            let locks = all.clone().map(|one| lock(owner(one)));
+            let ttls = all.clone().map(|one| number(one.0.ttl.as_micros()));
+            let labels = all.clone().map(|one| one.0.label.as_str().to_owned());
+            let most = all.map(|one| i32::try_from(one.1).unwrap_or(i32::MAX));
+            query(sql.clone())
+                .bind(queue.as_str().to_owned())
+                .bind(owners.collect::<Vec<_>>())
+                .bind(locks.collect::<Vec<_>>())
+                .bind(ttls.collect::<Vec<_>>())
+                .bind(labels.collect::<Vec<_>>())
+                .bind(most.collect::<Vec<_>>())
+        };
+        let rows = self.client.rows(Over::Usual, false, queue, ask).await?;
+        let mut of_each: Vec<Vec<&PgRow>> = all.iter().map(|_| Vec::new()).collect();
+        for row in &rows {
+            let n: i32 = column(row, "o_n")?;
+            let place = usize::try_from(n - 1).map_err(|_| odd())?;
+            of_each.get_mut(place).ok_or_else(odd)?.push(row);
+        }
+        let told = all.iter().zip(of_each);
+        let told = told.map(|((place, one), rows)| (*place, looked(&rows, one.0.owner)));
+        let mut told: Vec<_> = told.collect();
+        told.sort_by_key(|(place, _)| *place);
+        Ok(told.into_iter().map(|(_, one)| one).collect())
     }
 
     pub(super) async fn key(
@@ -121,6 +134,38 @@ impl PostgresQueues {
             }
         }
     }
+}
+
+/// What one look for whatever is ready came to.
+pub(crate) enum Looked {
+    Answer(Answer),
+    /// Something is ready, and somebody else holds it locked.
+    Locked {
+        next: Option<Duration>,
+    },
+}
+
+fn looked(rows: &[&PgRow], owner: Owner) -> Result<Looked, StoreError> {
+    let first = rows.first().ok_or_else(odd)?;
+    let next = column::<Option<i64>>(first, "o_next")?.map(row::micros);
+    Ok(match column(first, "o_code")? {
+        1 => {
+            let items = rows.iter().map(|row| claimed(row, owner));
+            let items: Result<_, StoreError> = items.collect();
+            Looked::Answer(Answer::Claimed {
+                // They are claimed; whoever asked abandons them.
+                items: items.map_err(|error| {
+                    StoreError::unknown_outcome(format!("claimed, but: {error}"))
+                })?,
+                taken_over: None,
+                repeated: false,
+            })
+        }
+        9 => Looked::Locked { next },
+        0 => Looked::Answer(Answer::Nothing { next }),
+        8 => return Err(row::foreign(row::IN_PART)),
+        code => Looked::Answer(Answer::Refused(refused(code, None)?)),
+    })
 }
 
 fn claimed(row: &PgRow, owner: Owner) -> Result<Claimed, StoreError> {

@@ -119,7 +119,7 @@ pub(super) const LAYOUT: Layout = Layout {
         },
         Function {
             suffix: "queue_claim",
-            takes: "text, bytea, bigint, bigint, text, integer",
+            takes: "text, bytea[], bigint[], bigint[], text[], integer[]",
             returns: "record",
         },
         Function {

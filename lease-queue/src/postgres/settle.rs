@@ -15,8 +15,8 @@ use crate::store::{MAX_BATCH, Settle, Settled};
 pub(super) const SETTLE: &str =
     "SELECT * FROM {queue_settle}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
-type One<'a> = &'a (ClaimRef, Settle);
-type Outcome = Result<Settled, StoreError>;
+pub(crate) type One<'a> = &'a (ClaimRef, Settle);
+pub(crate) type Outcome = Result<Settled, StoreError>;
 
 impl PostgresQueues {
     pub(super) async fn settle_all(
@@ -52,7 +52,15 @@ impl PostgresQueues {
             let mut again = Again::new(self.client.response_timeout());
             while !places.is_empty() {
                 let some: Vec<One<'_>> = places.iter().filter_map(|p| claims.get(*p)).collect();
-                let told = match self.ask(queue, &some).await {
+                let told = match &*some {
+                    // Alone, or together with others'.
+                    [one] if !matches!(one.1, Settle::Extend(_)) => self
+                        .gathered_settle(queue, one)
+                        .await
+                        .map(|told| vec![told]),
+                    _ => self.ask(queue, &some).await,
+                };
+                let told = match told {
                     Ok(told) => told,
                     // It had no effect, and one of them may be the reason.
                     Err(error) if error.kind() == StoreErrorKind::Refusing && places.len() > 1 => {
@@ -81,7 +89,7 @@ impl PostgresQueues {
     }
 
     /// None for one whose row is locked.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         queue: &QueueName,
         some: &[One<'_>],

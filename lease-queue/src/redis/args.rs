@@ -48,16 +48,15 @@ impl Args {
         self.number(item.delay.as_micros());
     }
 
-    fn asker(request: &ClaimRequest) -> Self {
-        let mut args = Self::default();
-        args.push(request.owner.to_string());
-        args.number(request.ttl.as_micros());
-        args.push(request.label.as_str());
-        args
+    fn asker(&mut self, request: &ClaimRequest) {
+        self.push(request.owner.to_string());
+        self.number(request.ttl.as_micros());
+        self.push(request.label.as_str());
     }
 
-    pub(super) fn claim(request: &ClaimRequest, max: usize) -> Self {
-        Self::asker(request).with(max.to_string())
+    pub(super) fn claim(&mut self, request: &ClaimRequest, max: usize) {
+        self.asker(request);
+        self.number(max);
     }
 
     pub(super) fn key(
@@ -71,8 +70,9 @@ impl Args {
             TokenRule::Next { after } => ("n", after.map_or(0, Token::get)),
             TokenRule::Exactly(token) => ("e", token.get()),
         };
-        Self::asker(request)
-            .with(key.as_str())
+        let mut args = Self::default();
+        args.asker(request);
+        args.with(key.as_str())
             .with(rule)
             .with(number.to_string())
             .with(lasts.as_micros().to_string())

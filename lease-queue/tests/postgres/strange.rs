@@ -155,8 +155,8 @@ async fn who_only_looks_makes_nothing_and_needs_no_functions() {
     let store = open("looked_at").await;
     store.put(&jobs(), &[item(None, "1")]).await.unwrap();
     let mut db = connection().await;
-    let dropped = "DROP FUNCTION looked_at.lease_queue_claim(text, bytea, bigint, bigint, text, \
-                   integer)";
+    let dropped = "DROP FUNCTION looked_at.lease_queue_claim(text, bytea[], bigint[], bigint[], \
+                   text[], integer[])";
     run(&mut db, dropped).await;
     let looker = PostgresQueues::open(looking()).await.unwrap();
     assert_eq!(looker.depth(&jobs()).await.unwrap().ready, 1);

@@ -99,12 +99,14 @@ BEGIN
 END
 {quote};
 
--- Claims the first items of up to so many lanes that nobody owns.
+-- Claims the first items of lanes that nobody owns, for some owners in turn: up to so
+-- many for each. Owners come in the order of their locks' numbers.
 CREATE OR REPLACE FUNCTION {queue_claim}(
-    p_queue text, p_owner bytea, p_lock bigint, p_ttl bigint, p_label text, p_max integer
+    p_queue text, p_owners bytea[], p_locks bigint[], p_ttls bigint[], p_labels text[],
+    p_most integer[]
 ) RETURNS TABLE (
-    o_code integer, o_kind smallint, o_name text, o_item bytea, o_token bigint, o_body bytea,
-    o_attempt integer, o_age bigint, o_next bigint
+    o_n integer, o_code integer, o_kind smallint, o_name text, o_item bytea, o_token bigint,
+    o_body bytea, o_attempt integer, o_age bigint, o_next bigint
 )
 LANGUAGE plpgsql VOLATILE SECURITY INVOKER SET search_path = pg_catalog, pg_temp
 SET enable_sort = off SET enable_bitmapscan = off
@@ -114,26 +116,40 @@ DECLARE
     v_lane record;
     v_head record;
     v_now bigint;
+    -- How many more each takes, and all of them; who is refused or has something.
+    v_more integer[] := p_most;
+    v_wanted integer := 0;
+    v_told boolean[] := array_fill(false, ARRAY[cardinality(p_owners)]);
+    v_n integer := 1;
+    v_rest integer;
     v_claimed boolean := false;
     v_exhausted boolean := false;
     v_strange boolean := false;
     v_found boolean;
 BEGIN
-    -- Who abandons this owner comes before or after all of this.
-    PERFORM pg_advisory_xact_lock(p_lock);
-    v_now := {now};
-    SELECT 3 + t.reason INTO o_code FROM {queue_tombs} AS t
-        WHERE t.queue = p_queue AND t.owner = p_owner AND t.until_us > v_now;
-    IF FOUND THEN
-        RETURN NEXT;
+    FOR i IN 1 .. cardinality(p_owners) LOOP
+        -- Who abandons this owner comes before or after all of this.
+        PERFORM pg_advisory_xact_lock(p_locks[i]);
+        SELECT 3 + t.reason INTO o_code FROM {queue_tombs} AS t
+            WHERE t.queue = p_queue AND t.owner = p_owners[i] AND t.until_us > {now};
+        IF FOUND THEN
+            o_n := i;
+            v_more[i] := 0;
+            v_told[i] := true;
+            RETURN NEXT;
+        END IF;
+        v_wanted := v_wanted + v_more[i];
+    END LOOP;
+    IF v_wanted = 0 THEN
         RETURN;
     END IF;
+    v_now := {now};
     LOOP
         v_found := false;
         FOR v_lane IN
             SELECT l.* FROM {queue_lanes} AS l
             WHERE l.queue = p_queue AND l.next_us <= v_now
-            ORDER BY l.next_us, l.place LIMIT p_max
+            ORDER BY l.next_us, l.place LIMIT v_wanted
             FOR UPDATE SKIP LOCKED
         LOOP
             v_found := true;
@@ -174,14 +190,20 @@ BEGIN
                 v_exhausted := true;
                 CONTINUE;
             END IF;
+            WHILE v_more[v_n] = 0 LOOP
+                v_n := v_n + 1;
+            END LOOP;
+            v_more[v_n] := v_more[v_n] - 1;
+            v_told[v_n] := true;
             UPDATE {queue_items} AS t SET attempts = least(t.attempts, 2147483646) + 1
                 WHERE t.queue = p_queue AND t.id = v_head.id
                 RETURNING t.attempts, t.body, v_now - t.put_us INTO o_attempt, o_body, o_age;
             UPDATE {queue_lanes} AS l SET
-                mark = o_token, item = v_head.id, owner = p_owner, token = o_token,
-                label = p_label, granted_us = v_now, expires_us = v_now + p_ttl, standing = 0,
-                next_us = v_now + p_ttl, place = v_head.seq
+                mark = o_token, item = v_head.id, owner = p_owners[v_n], token = o_token,
+                label = p_labels[v_n], granted_us = v_now, expires_us = v_now + p_ttls[v_n],
+                standing = 0, next_us = v_now + p_ttls[v_n], place = v_head.seq
                 WHERE l.queue = p_queue AND l.kind = v_lane.kind AND l.name = v_lane.name;
+            o_n := v_n;
             o_code := 1;
             o_kind := v_lane.kind;
             o_name := v_lane.name;
@@ -191,21 +213,29 @@ BEGIN
         END LOOP;
         EXIT WHEN v_claimed OR NOT v_found;
     END LOOP;
-    IF v_claimed THEN
+    IF NOT false = ANY (v_told) THEN
         RETURN;
     END IF;
     SELECT l.next_us - v_now INTO o_next FROM {queue_lanes} AS l
         WHERE l.queue = p_queue AND l.next_us > v_now ORDER BY l.next_us LIMIT 1;
-    o_code := CASE
-        WHEN v_exhausted THEN 6
-        WHEN v_strange THEN 8
+    v_rest := CASE
         -- Somebody holds it locked, or it has just come.
         WHEN EXISTS (
             SELECT FROM {queue_lanes} AS l WHERE l.queue = p_queue AND l.next_us <= v_now
         ) THEN 9
         ELSE 0
     END;
-    RETURN NEXT;
+    o_body := NULL;
+    FOR i IN 1 .. cardinality(p_owners) LOOP
+        IF NOT v_told[i] THEN
+            o_n := i;
+            o_code := CASE WHEN v_exhausted THEN 6 WHEN v_strange THEN 8 ELSE v_rest END;
+            -- To the first of them alone, as if the others had come later.
+            v_exhausted := false;
+            v_strange := false;
+            RETURN NEXT;
+        END IF;
+    END LOOP;
 END
 {quote};
 
@@ -388,7 +418,7 @@ END
 -- Whoever is to use them is granted that by name.
 REVOKE ALL ON FUNCTION
     {queue_put}(text, bytea[], bytea[], text[], text[], bigint[]),
-    {queue_claim}(text, bytea, bigint, bigint, text, integer),
+    {queue_claim}(text, bytea[], bigint[], bigint[], text[], integer[]),
     {queue_wait}(text, text, bytea, text, bigint, bigint),
     {queue_key}(text, text, bytea, bigint, bigint, text, bigint, bigint, bigint)
     FROM PUBLIC;

@@ -2,7 +2,8 @@
 return { run(function()
   local owner, only = ARGV[1], ARGV[2]
   local lanes = { only }
-  if only == '' then lanes = call('SMEMBERS', owner_name(owner)) end
+  local alone = one_of(owner)
+  if only == '' then lanes = alone and { alone } or call('SMEMBERS', owner_name(owner)) end
   -- Whoever gives up makes room for those behind it.
   local left = false
   if only ~= '' and is_key(only) then
@@ -38,9 +39,9 @@ return { run(function()
     end
     hint(r.lane)
   end
-  if only == '' then
+  if only == '' or alone == only then
     write('DEL', owner_name(owner))
-  else
+  elseif not alone then
     write('SREM', owner_name(owner), only)
   end
   return 1

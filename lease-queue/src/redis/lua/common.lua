@@ -65,8 +65,7 @@ local function is_key(lane) return string.sub(lane, 1, 2) == 'k:' end
 local function ms(us) return digits(math.ceil(us / 1000) + 1) end
 
 -- A lane's record, an empty one if there is none.
-local function lane_of(lane)
-  local raw = call('GET', lane_name(lane))
+local function lane_from(lane, raw)
   local r = { lane = lane, standing = 'n', mark = 0, token = 0, granted = 0, expires = 0,
     owner = NOBODY, member = NOTHING, label = '', known = raw and true or false }
   if raw then
@@ -84,6 +83,7 @@ local function lane_of(lane)
   r.blocks = now < r.expires and (r.standing == 'g' or r.standing == 'v')
   return r
 end
+local function lane_of(lane) return lane_from(lane, call('GET', lane_name(lane))) end
 
 -- It is kept until the clock has passed the mark by the retention: whatever mark is
 -- dropped is below now - retention ever after.
@@ -122,17 +122,40 @@ local function token_above(mark, after)
   return new <= MAX_TOKEN and new or nil
 end
 
--- Notes what of a lane's is an owner's, for as long as it may be.
-local function own(owner, lanes, ttl)
+-- The one lane of an owner who has one alone.
+local function one_of(owner) return call('MGET', owner_name(owner))[1] end
+-- Notes what of a lane's is an owner's, for as long as it may be: the lane itself, as
+-- text, of an owner who has one; a set of them of an owner who has had more. `one` is
+-- what `one_of` said, if it was asked.
+local function own(owner, lane, ttl, one)
   local name = owner_name(owner)
-  write('SADD', name, unpack(lanes))
-  local left = call('PTTL', name)
   local needed = math.ceil(ttl / 1000) + 1000
-  if left < needed then write('PEXPIRE', name, digits(needed)) end
+  if not one then
+    -- As a rule it is new.
+    if call('SET', name, lane, 'PX', digits(needed), 'NX') then
+      wrote = true
+      return
+    end
+    one = one_of(owner)
+  end
+  local left = call('PTTL', name)
+  if not one then
+    write('SADD', name, lane)
+  elseif one ~= lane then
+    write('DEL', name)
+    write('SADD', name, one, lane)
+  end
+  if left < needed or one and one ~= lane then
+    write('PEXPIRE', name, digits(math.max(left, needed)))
+  end
 end
 -- Whoever abandons the owner looks at each lane: one too many does no harm.
-local function disown(owner, lane)
-  if owner ~= NOBODY then redis.pcall('SREM', owner_name(owner), lane) end
+local function disown(owner, lane, one)
+  if one == lane then
+    write('DEL', owner_name(owner))
+  elseif not one and owner ~= NOBODY then
+    redis.pcall('SREM', owner_name(owner), lane)
+  end
 end
 
 -- Why this owner is refused: 'a' abandoned, 'r' revoked, or false.

@@ -21,7 +21,7 @@ return { run(function()
     -- A live claim is never shortened.
     r.expires = math.max(r.expires, now + ttl)
     keep(r)
-    own(owner, { lane }, ttl)
+    own(owner, lane, ttl)
     return { 1, r.token }
   end
   local known = r.mark
@@ -50,7 +50,7 @@ return { run(function()
   r.owner, r.label = owner, label
   keep(r)
   if not known_before then note_key(key) end
-  if last then disown(last, lane) end
-  own(owner, { lane }, ttl)
+  if last then disown(last, lane, one_of(last)) end
+  own(owner, lane, ttl)
   return answer
 end) }

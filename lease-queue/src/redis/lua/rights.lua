@@ -6,6 +6,7 @@ return { run(function()
   local all = {
     { 'GET', a }, { 'SET', a, '' }, { 'DEL', a }, { 'EXISTS', a }, { 'PTTL', a },
     { 'PEXPIRE', a, '1' }, { 'INCRBY', a, '1' }, { 'HGET', a, 'f' }, { 'HMGET', a, 'f' },
+    { 'MGET', a },
     { 'HSET', a, 'f', '' }, { 'HDEL', a, 'f' }, { 'HSTRLEN', a, 'f' }, { 'LINDEX', a, '0' },
     { 'LLEN', a }, { 'LREM', a, '1', '' }, { 'RPUSH', a, '' }, { 'SADD', a, '' },
     { 'SMEMBERS', a }, { 'SREM', a, '' }, { 'ZADD', a, '0', '' }, { 'ZCARD', a },

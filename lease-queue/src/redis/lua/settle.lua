@@ -37,8 +37,18 @@ end
 
 local tombs_ms = digits(math.ceil(tombs / 1000))
 
+-- That what is written last can be written: asked once, since nobody comes between.
+local looked = {}
+local function look(command, name)
+  if looked[name] then return end
+  call(command, name)
+  looked[name] = true
+end
+
 local function settle(what, lane, id, owner, token, first, second)
-  local r = lane_of(lane)
+  local both = call('MGET', lane_name(lane), owner_name(owner))
+  -- What is no text is asked for once more, to be refused.
+  local r, one = lane_from(lane, both[1] or call('GET', lane_name(lane))), both[2]
   if not live(r, id, owner, token) then return not_live(r, what, id, owner, token) end
   local key = is_key(lane)
   if what == 'E' then
@@ -47,29 +57,40 @@ local function settle(what, lane, id, owner, token, first, second)
       r.expires = now + ttl
       keep(r)
       if not key then write('ZADD', claimed(), digits(r.expires), r.member) end
-      own(owner, { lane }, ttl)
+      own(owner, lane, ttl, one)
     end
     return 1
   end
   if key then
     r.standing, r.expires = 's', now
     keep(r)
-    disown(owner, lane)
+    disown(owner, lane, one)
     hint(lane)
     return 1
   end
   local m = item(id)
   if m.member ~= r.member or m.lane ~= lane or m.dead then foreign('an item') end
   if m.group then call('LLEN', list_name(m.group)) end
-  call('ZCARD', ready())
-  call('ZCARD', living())
+  if m.group or what == 'R' then look('ZCARD', ready()) end
+  look('ZCARD', living())
   -- First, since it may be written when the memory is full: work that is done makes room.
   write('ZREM', claimed(), m.member)
-  local more = true
+  local more, done = true, false
   if what == 'C' then
     write('SET', done_name(id), owner .. digits(token), 'PX', tombs_ms)
     if m.dedup then write('SET', base .. ':u:' .. m.dedup, id, 'PX', tombs_ms) end
-    write('DEL', item_name(id))
+    if m.group then
+      write('DEL', item_name(id))
+    else
+      -- Its identity never comes back: nothing left to keep a mark for.
+      done = true
+      if one == lane then
+        write('DEL', item_name(id), lane_name(lane), owner_name(owner))
+      else
+        write('DEL', item_name(id), lane_name(lane))
+        disown(owner, lane, one)
+      end
+    end
     more = leave(m)
   else
     write('SET', settled_name(id, owner, token), '', 'PX', tombs_ms)
@@ -90,14 +111,11 @@ local function settle(what, lane, id, owner, token, first, second)
       write('ZADD', dead(), digits(places(1) + 1), id)
     end
   end
-  if what == 'C' and not m.group then
-    -- Its identity never comes back: nothing left to keep a mark for.
-    write('DEL', lane_name(lane))
-  else
+  if not done then
     r.standing = 's'
     keep(r)
+    disown(owner, lane, one)
   end
-  disown(owner, lane)
   if more then hint(lane) end
   return 1
 end
