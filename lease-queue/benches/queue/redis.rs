@@ -5,7 +5,7 @@ use lease_conformance::bench::{Drained, by_tasks};
 use lease_core::Owner;
 use lease_queue::ItemId;
 use lease_redis::redis::aio::MultiplexedConnection;
-use lease_redis::redis::{Client, Cmd, IntoConnectionInfo, Script, pipe};
+use lease_redis::redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, Script, pipe};
 
 use crate::ours::{BODY, TTL};
 
@@ -44,7 +44,10 @@ impl Bare {
         let info = url.into_connection_info().unwrap();
         let tcp = info.tcp_settings().clone().set_nodelay(nodelay);
         let client = Client::open(info.set_tcp_settings(tcp)).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        // On a busy machine the driver's half second is soon over.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let connecting = client.get_multiplexed_async_connection_with_config(&config);
+        let mut connection = connecting.await.unwrap();
         let [claim, complete] = [CLAIM, COMPLETE].map(Script::new);
         claim.load_async(&mut connection).await.unwrap();
         complete.load_async(&mut connection).await.unwrap();
