@@ -12,7 +12,7 @@ use leases::{InvalidInput, Key, Label, Ttl};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 
-pub(crate) use by_hand::{Acquire, Admit, Fence, Grant, Release, Renew};
+pub(crate) use by_hand::{Acquire, Admit, Fence, Release, Renew};
 pub(crate) use queue::{Queue, QueueCommand, QueueList, QueuePut, QueueRequeue, QueueWork};
 
 /// Runs commands under a lease, and looks after leases.
