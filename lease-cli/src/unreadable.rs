@@ -19,9 +19,9 @@ const SHOWN: usize = 10;
 static SEEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Listens for them.
-pub(crate) fn layer<S: Subscriber>() -> impl Layer<S>
+pub(crate) fn layer<S>() -> impl Layer<S>
 where
-    S: for<'a> tracing_subscriber::registry::LookupSpan<'a>,
+    S: Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
 {
     Listening.with_filter(filter_fn(|of| of.target() == leases::UNREADABLE))
 }
