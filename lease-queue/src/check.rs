@@ -24,8 +24,9 @@ pub fn check_items(can: &Capabilities) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// `InvalidInput` for more than [`MAX_BATCH`] items, two of one identity or one of
-/// [`ItemId::TOKEN`], and a payload, a group's name or a delay over its limit; for a
-/// group or a delay where the store has none.
+/// [`ItemId::TOKEN`], and a payload, a group's name or a delay over its limit; for
+/// payloads that are too large together; for a group or a delay where the store has
+/// none.
 pub fn check_put(items: &[NewItem], can: &Capabilities) -> Result<(), StoreError> {
     check_items(can)?;
     if items.len() > MAX_BATCH {
@@ -51,6 +52,13 @@ pub fn check_put(items: &[NewItem], can: &Capabilities) -> Result<(), StoreError
             }
         }
         check_delay(item.delay, can)?;
+    }
+    let bytes = items.iter().map(|item| item.body.len()).sum();
+    if bytes > can.max_put {
+        return Err(input(QueueInput::Bodies {
+            bytes,
+            max: can.max_put,
+        }));
     }
     Ok(())
 }

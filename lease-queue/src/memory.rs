@@ -3,13 +3,6 @@
 //! Exact and fast, and gone with its process. What every other store of queues does is
 //! compared with this one.
 
-mod claim;
-mod fading;
-mod lane;
-mod line;
-mod look;
-mod settle;
-mod table;
 mod watch;
 
 use std::collections::HashMap;
@@ -29,9 +22,9 @@ use crate::item::{ClaimRef, ItemId, ItemState, NewItem};
 use crate::name::{Lane, QueueName};
 use crate::rules::QueueRules;
 use crate::store::{Added, Answer, Capabilities, ClaimRequest, Depth, QueueStore, Settle, Settled};
+use crate::table::Table;
+use crate::table::lane::Now;
 
-use lane::Now;
-use table::Table;
 use watch::Watchers;
 
 /// How many keys or items one look at a table lists.
@@ -251,7 +244,9 @@ impl QueueStore for MemoryQueues {
         dead: bool,
     ) -> BoxStream<'static, Result<ItemState, StoreError>> {
         self.pages(queue, move |table, after: Option<&u64>, now| {
-            table.item_page(dead, after.copied(), PAGE, now)
+            table.item_page(dead, after.copied(), PAGE, now, &|_, grant| {
+                grant.remaining(now)
+            })
         })
     }
 
@@ -260,7 +255,9 @@ impl QueueStore for MemoryQueues {
     }
 
     async fn depth(&self, queue: &QueueName) -> Result<Depth, StoreError> {
-        Ok(self.at(queue, |table, now| table.depth(now)))
+        Ok(self.at(queue, |table, now| {
+            table.depth(now, &|_, grant| grant.remaining(now))
+        }))
     }
 
     async fn watch(

@@ -48,6 +48,17 @@ pub enum QueueInput {
         /// How many the store takes.
         max: usize,
     },
+    /// The payloads of one put are too large together.
+    #[error(
+        "the payloads have {bytes} bytes together; this store takes up to {max} in one put: put \
+         fewer at a time"
+    )]
+    Bodies {
+        /// How many they have.
+        bytes: usize,
+        /// How many the store takes at once.
+        max: usize,
+    },
     /// The delay is too long.
     #[error("a delay of {delay:?} is too long; the limit is {MAX_DELAY:?}")]
     Delay {

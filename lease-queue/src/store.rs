@@ -55,6 +55,8 @@ pub struct Capabilities {
     pub dedup_window: Duration,
     /// The most bytes of a payload.
     pub max_body: usize,
+    /// The most bytes of the payloads of one put, together.
+    pub max_put: usize,
 }
 
 impl Capabilities {
@@ -68,6 +70,7 @@ impl Capabilities {
             delay: true,
             dedup_window: lease_core::TOMBSTONE_RETENTION,
             max_body: MAX_BODY_BYTES,
+            max_put: MAX_BATCH * MAX_BODY_BYTES,
         }
     }
 }

@@ -8,8 +8,8 @@ use lease_core::Key;
 use tokio::sync::Notify;
 
 use crate::memory::MemoryQueues;
-use crate::memory::table::Hints;
 use crate::name::QueueName;
+use crate::table::Hints;
 
 type What = (QueueName, Option<Key>);
 

@@ -63,11 +63,25 @@ impl<T, C: Codec<T>> Queue<T, C> {
             .into_iter()
             .map(|payload| self.put(payload).item)
             .collect::<Result<Vec<NewItem>, QueueError>>()?;
-        for batch in items.chunks(MAX_BATCH) {
+        let most = self.inner().store.capabilities().max_put;
+        let mut rest = items.as_slice();
+        while !rest.is_empty() {
+            let (batch, later) = rest.split_at(fit(rest, most));
             send(self.inner(), batch).await?;
+            rest = later;
         }
         Ok(items.into_iter().map(|item| item.id).collect())
     }
+}
+
+/// How many of these items one put takes; one at least.
+fn fit(items: &[NewItem], most: usize) -> usize {
+    let mut bytes = 0usize;
+    let fits = |item: &&NewItem| {
+        bytes = bytes.saturating_add(item.body.len());
+        bytes <= most
+    };
+    items.iter().take(MAX_BATCH).take_while(fits).count().max(1)
 }
 
 /// An item, before it is put.

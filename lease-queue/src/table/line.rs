@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use lease_core::{Holder, Label, Owner, RefusedReason, Token, WAITER_TURN, place_lasts, turn_in};
 
-use crate::memory::lane::{Asker, Now};
 use crate::rules::QueueRules;
 use crate::store::Answer;
+use crate::table::lane::{Asker, Now};
 
 /// A place.
 #[derive(Debug)]
@@ -21,11 +21,11 @@ struct Place {
 
 /// The line of one key: places in the order in which they were taken.
 #[derive(Debug, Default)]
-pub(super) struct Line(Vec<Place>);
+pub(crate) struct Line(Vec<Place>);
 
 impl Line {
     /// Takes a place, or makes the owner's own last longer.
-    pub(super) fn wait(&mut self, asker: Asker<'_>, waits: Duration, rules: QueueRules, now: Now) {
+    pub(crate) fn wait(&mut self, asker: Asker<'_>, waits: Duration, rules: QueueRules, now: Now) {
         self.fade(rules, now);
         let until_us = now.after(place_lasts(waits));
         if !rules.place_kept {
@@ -45,7 +45,7 @@ impl Line {
 
     /// Its owner is granted the key, out of its place or without one: whoever was ahead
     /// has missed its turn.
-    pub(super) fn is_served(&mut self, owner: Owner, rules: QueueRules) {
+    pub(crate) fn is_served(&mut self, owner: Owner, rules: QueueRules) {
         let own = self.0.iter().position(|place| place.owner == owner);
         let ahead = own.unwrap_or(self.0.len());
         let ahead = self.0.iter_mut().take(ahead);
@@ -54,7 +54,7 @@ impl Line {
     }
 
     /// Gives a place up; whether there was one.
-    pub(super) fn leave(&mut self, owner: Owner) -> bool {
+    pub(crate) fn leave(&mut self, owner: Owner) -> bool {
         let before = self.0.len();
         self.0.retain(|place| place.owner != owner);
         self.0.len() < before
@@ -68,7 +68,7 @@ impl Line {
 
     /// Of a key that has been free since `free_us`: what is answered to somebody whose
     /// turn it is not. `mark` is the key's, as a token for people.
-    pub(super) fn keeps_out(
+    pub(crate) fn keeps_out(
         &mut self,
         asker: Asker<'_>,
         waits: Option<Duration>,

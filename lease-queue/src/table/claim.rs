@@ -7,13 +7,13 @@ use bytes::Bytes;
 use lease_core::{Key, RefusedReason, TokenRule};
 
 use crate::item::{ClaimRef, Claimed, ItemId};
-use crate::memory::lane::{Asker, Now, Row, Standing, taken_over};
-use crate::memory::table::Table;
 use crate::name::Lane;
 use crate::store::{Answer, ClaimRequest, What};
+use crate::table::Table;
+use crate::table::lane::{Asker, Now, Row, Standing, UNTIL_TOLD, taken_over};
 
 impl Table {
-    pub(super) fn claim(&mut self, request: &ClaimRequest, now: Now) -> Answer {
+    pub(crate) fn claim(&mut self, request: &ClaimRequest, now: Now) -> Answer {
         if let Some(reason) = self.tombstones.get(&request.owner, now.us) {
             return Answer::Refused(reason.clone());
         }
@@ -57,6 +57,7 @@ impl Table {
             return Answer::Refused(reason);
         }
         let next = self.ready.first().map(|(at_us, ..)| *at_us);
+        let next = next.filter(|at_us| *at_us < UNTIL_TOLD);
         Answer::Nothing {
             next: next.map(|at_us| Duration::from_micros(at_us.saturating_sub(now.us))),
         }

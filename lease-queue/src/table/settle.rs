@@ -3,13 +3,13 @@
 use lease_core::{LostCause, RefusedReason, TOMBSTONE_RETENTION};
 
 use crate::item::{ClaimRef, ItemId};
-use crate::memory::lane::{Grant, Now, Standing};
-use crate::memory::table::Table;
 use crate::name::Lane;
 use crate::store::{Settle, Settled};
+use crate::table::Table;
+use crate::table::lane::{Grant, Now, Standing};
 
 impl Table {
-    pub(super) fn settle(&mut self, claim: &ClaimRef, settle: &Settle, now: Now) -> Settled {
+    pub(crate) fn settle(&mut self, claim: &ClaimRef, settle: &Settle, now: Now) -> Settled {
         let rules = self.rules;
         let live = |grant: &&mut Grant| {
             let alive =
@@ -103,6 +103,7 @@ impl Table {
             return;
         };
         self.living.remove(&item.place);
+        self.bytes = self.bytes.saturating_sub(item.new.body.len() as u64);
         let until_us = now.after(TOMBSTONE_RETENTION);
         self.completed
             .put(claim.item, claim.token, now.us, until_us);
@@ -125,7 +126,7 @@ impl Table {
         self.dead.insert(item.place, claim.item);
     }
 
-    pub(super) fn requeue(&mut self, id: ItemId, now: Now) -> bool {
+    pub(crate) fn requeue(&mut self, id: ItemId, now: Now) -> bool {
         let Some(item) = self.items.get_mut(&id).filter(|item| item.dead.is_some()) else {
             return false;
         };

@@ -1,32 +1,41 @@
 //! One queue as a plain table: no lock, no clock, no waiting.
 
+mod claim;
+mod fading;
+pub(crate) mod lane;
+mod line;
+mod look;
+mod settle;
+#[cfg(feature = "nats")]
+mod told;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::mem;
 
 use lease_core::{FenceWhen, Key, Owner, RefusedReason, TOMBSTONE_RETENTION, Token};
 
 use crate::item::{ClaimRef, ItemId, NewItem};
-use crate::memory::fading::Fading;
-use crate::memory::lane::{Now, Row, Standing};
 use crate::name::Lane;
 use crate::rules::QueueRules;
 use crate::store::Added;
+use crate::table::fading::Fading;
+use crate::table::lane::{Now, Row, Standing};
 
 /// An item that is in the queue.
 #[derive(Debug)]
-pub(super) struct Item {
-    pub(super) new: NewItem,
+pub(crate) struct Item {
+    pub(crate) new: NewItem,
     /// Its place among all, from the first put on.
-    pub(super) place: u64,
-    pub(super) put_us: u64,
-    pub(super) visible_us: u64,
-    pub(super) attempts: u32,
-    pub(super) dead: Option<String>,
-    pub(super) last_error: Option<String>,
+    pub(crate) place: u64,
+    pub(crate) put_us: u64,
+    pub(crate) visible_us: u64,
+    pub(crate) attempts: u32,
+    pub(crate) dead: Option<String>,
+    pub(crate) last_error: Option<String>,
 }
 
 impl Item {
-    pub(super) fn lane(&self) -> Lane {
+    pub(crate) fn lane(&self) -> Lane {
         match &self.new.group {
             Some(group) => Lane::Group(group.clone()),
             None => Lane::Item(self.new.id),
@@ -36,41 +45,44 @@ impl Item {
 
 /// What those who wait are to be told of.
 #[derive(Debug, Default)]
-pub(super) struct Hints {
-    pub(super) queue: bool,
-    pub(super) keys: Vec<Key>,
+pub(crate) struct Hints {
+    pub(crate) queue: bool,
+    pub(crate) keys: Vec<Key>,
 }
 
 #[derive(Debug)]
-pub(super) struct Table {
-    pub(super) rules: QueueRules,
-    pub(super) items: HashMap<ItemId, Item>,
+pub(crate) struct Table {
+    pub(crate) rules: QueueRules,
+    pub(crate) items: HashMap<ItemId, Item>,
     /// Those that are not dead, the oldest first; and those that are.
-    pub(super) living: BTreeMap<u64, ItemId>,
-    pub(super) dead: BTreeMap<u64, ItemId>,
-    pub(super) next_place: u64,
+    pub(crate) living: BTreeMap<u64, ItemId>,
+    pub(crate) dead: BTreeMap<u64, ItemId>,
+    pub(crate) next_place: u64,
+    /// Of the payloads of all that are in the queue.
+    pub(crate) bytes: u64,
     /// Groups, and items without one.
-    pub(super) lanes: HashMap<Lane, Row>,
-    pub(super) keys: BTreeMap<Key, Row>,
+    pub(crate) lanes: HashMap<Lane, Row>,
+    pub(crate) keys: BTreeMap<Key, Row>,
     /// Lanes with something to claim, by when that may be claimed.
-    pub(super) ready: BTreeSet<(u64, u64, Lane)>,
-    pub(super) owned: HashMap<Owner, HashSet<Lane>>,
-    pub(super) dedup: HashMap<Key, ItemId>,
-    pub(super) dedup_past: Fading<Key, ItemId>,
-    pub(super) completed: Fading<ItemId, Token>,
-    pub(super) settled: Fading<ClaimRef, ()>,
-    pub(super) tombstones: Fading<Owner, RefusedReason>,
+    pub(crate) ready: BTreeSet<(u64, u64, Lane)>,
+    pub(crate) owned: HashMap<Owner, HashSet<Lane>>,
+    pub(crate) dedup: HashMap<Key, ItemId>,
+    pub(crate) dedup_past: Fading<Key, ItemId>,
+    pub(crate) completed: Fading<ItemId, Token>,
+    pub(crate) settled: Fading<ClaimRef, ()>,
+    pub(crate) tombstones: Fading<Owner, RefusedReason>,
     hints: Hints,
 }
 
 impl Table {
-    pub(super) fn new(rules: QueueRules) -> Self {
+    pub(crate) fn new(rules: QueueRules) -> Self {
         Self {
             rules,
             items: HashMap::new(),
             living: BTreeMap::new(),
             dead: BTreeMap::new(),
             next_place: 0,
+            bytes: 0,
             lanes: HashMap::new(),
             keys: BTreeMap::new(),
             ready: BTreeSet::new(),
@@ -84,34 +96,33 @@ impl Table {
         }
     }
 
-    pub(super) fn hints(&mut self) -> Hints {
+    pub(crate) fn hints(&mut self) -> Hints {
         mem::take(&mut self.hints)
     }
 
-    pub(super) fn row_mut(&mut self, lane: &Lane) -> Option<&mut Row> {
+    pub(crate) fn row_mut(&mut self, lane: &Lane) -> Option<&mut Row> {
         match lane {
             Lane::Key(key) => self.keys.get_mut(key),
             _ => self.lanes.get_mut(lane),
         }
     }
 
-    pub(super) fn row(&self, lane: &Lane) -> Option<&Row> {
+    pub(crate) fn row(&self, lane: &Lane) -> Option<&Row> {
         match lane {
             Lane::Key(key) => self.keys.get(key),
             _ => self.lanes.get(lane),
         }
     }
 
-    pub(super) fn row_or_new(&mut self, lane: &Lane) -> &mut Row {
+    pub(crate) fn row_or_new(&mut self, lane: &Lane) -> &mut Row {
         match lane {
             Lane::Key(key) => self.keys.entry(key.clone()).or_default(),
             _ => self.lanes.entry(lane.clone()).or_default(),
         }
     }
 
-    pub(super) fn put(&mut self, new: &NewItem, now: Now) -> Added {
-        let known = self.rules.completed_known && self.completed.get(&new.id, now.us).is_some();
-        if known || self.items.contains_key(&new.id) {
+    pub(crate) fn put(&mut self, new: &NewItem, now: Now) -> Added {
+        if self.knows(new.id, now) {
             return Added::Added;
         }
         if let Some(key) = &new.dedup {
@@ -130,13 +141,20 @@ impl Table {
             dead: None,
             last_error: None,
         };
+        self.bytes += new.body.len() as u64;
         self.items.insert(new.id, item);
         self.line_up(new.id);
         Added::Added
     }
 
+    /// Whether the item is in the queue, or was completed a short time ago.
+    pub(crate) fn knows(&self, item: ItemId, now: Now) -> bool {
+        let completed = self.rules.completed_known && self.completed.get(&item, now.us).is_some();
+        completed || self.items.contains_key(&item)
+    }
+
     /// Puts an item at the end of its lane.
-    pub(super) fn line_up(&mut self, id: ItemId) {
+    pub(crate) fn line_up(&mut self, id: ItemId) {
         let place = self.next_place;
         self.next_place += 1;
         let Some(item) = self.items.get_mut(&id) else {
@@ -150,7 +168,7 @@ impl Table {
         self.reindex(&lane);
     }
 
-    pub(super) fn hint(&mut self, lane: &Lane) {
+    pub(crate) fn hint(&mut self, lane: &Lane) {
         match lane {
             Lane::Key(key) => self.hints.keys.push(key.clone()),
             _ => self.hints.queue = true,
@@ -158,7 +176,7 @@ impl Table {
     }
 
     /// Notes from when on the lane's head may be claimed.
-    pub(super) fn reindex(&mut self, lane: &Lane) {
+    pub(crate) fn reindex(&mut self, lane: &Lane) {
         let Some(row) = self.lanes.get_mut(lane) else {
             return;
         };
@@ -174,13 +192,14 @@ impl Table {
     }
 
     /// Ends the lane's grant before its time.
-    pub(super) fn free(&mut self, lane: &Lane, now: Now) {
+    pub(crate) fn free(&mut self, lane: &Lane, now: Now) {
         let Some(row) = self.row_mut(lane) else {
             return;
         };
         row.free_us = now.us;
         let owner = row.grant.as_mut().map(|grant| {
             grant.standing = Standing::Released;
+            grant.term = None;
             grant.owner
         });
         let forgets = !self.rules.mark_stays;
@@ -194,7 +213,7 @@ impl Table {
         self.reindex(lane);
     }
 
-    pub(super) fn disown(&mut self, owner: Owner, lane: &Lane) {
+    pub(crate) fn disown(&mut self, owner: Owner, lane: &Lane) {
         if let Some(lanes) = self.owned.get_mut(&owner) {
             lanes.remove(lane);
             if lanes.is_empty() {
@@ -203,7 +222,7 @@ impl Table {
         }
     }
 
-    pub(super) fn abandon(&mut self, key: Option<&Key>, owner: Owner, now: Now) {
+    pub(crate) fn abandon(&mut self, key: Option<&Key>, owner: Owner, now: Now) {
         if self.rules.tombstones {
             let until_us = now.after(TOMBSTONE_RETENTION);
             self.tombstones
@@ -247,7 +266,7 @@ impl Table {
         }
     }
 
-    pub(super) fn fence(
+    pub(crate) fn fence(
         &mut self,
         lane: &Lane,
         at_least: Token,
@@ -266,7 +285,7 @@ impl Table {
         grant.standing = Standing::Revoked;
         let (owner, until_us) = (grant.owner, grant.expires_us);
         if when == FenceWhen::Immediately {
-            grant.expires_us = now.us;
+            grant.end(now);
             self.hint(lane);
         }
         let from = Now {

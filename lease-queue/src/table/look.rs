@@ -4,15 +4,19 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;
 
-use lease_core::{Key, KeyState};
+use lease_core::{Holder, Key, KeyState};
 
 use crate::item::{ItemId, ItemState, Phase};
-use crate::memory::lane::{Grant, Now};
-use crate::memory::table::{Item, Table};
+use crate::name::Lane;
 use crate::store::Depth;
+use crate::table::lane::{Grant, Now};
+use crate::table::{Item, Table};
+
+/// How long the grant of a lane still lasts; zero if it is over.
+pub(crate) type Left<'a> = &'a dyn Fn(&Lane, &Grant) -> Duration;
 
 impl Table {
-    pub(super) fn inspect(&self, key: &Key, now: Now) -> KeyState {
+    pub(crate) fn inspect(&self, key: &Key, now: Now) -> KeyState {
         self.keys.get(key).map_or_else(
             || KeyState {
                 key: key.clone(),
@@ -24,7 +28,7 @@ impl Table {
         )
     }
 
-    pub(super) fn key_page(
+    pub(crate) fn key_page(
         &self,
         prefix: &str,
         after: Option<&Key>,
@@ -44,32 +48,43 @@ impl Table {
     }
 
     /// A page of items with their places, for the next page.
-    pub(super) fn item_page(
+    pub(crate) fn item_page(
         &self,
         dead: bool,
         after: Option<u64>,
         limit: usize,
         now: Now,
+        left: Left<'_>,
     ) -> Vec<(u64, ItemState)> {
         let places: &BTreeMap<u64, ItemId> = if dead { &self.dead } else { &self.living };
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         places
             .range((from, Bound::Unbounded))
             .take(limit)
-            .filter_map(|(place, id)| Some((*place, self.item_state(self.items.get(id)?, now))))
+            .filter_map(|(place, id)| {
+                Some((*place, self.item_state(self.items.get(id)?, now, left)))
+            })
             .collect()
     }
 
-    /// The live claim of an item.
-    fn claim_of(&self, item: &Item, now: Now) -> Option<&Grant> {
-        let grant = self.row(&item.lane())?.grant.as_ref()?;
-        (grant.item == item.new.id && grant.is_live(now)).then_some(grant)
+    /// The live claim of an item, and how long it lasts.
+    fn claim_of(&self, item: &Item, now: Now, left: Left<'_>) -> Option<(&Grant, Duration)> {
+        let lane = item.lane();
+        let grant = self.row(&lane)?.grant.as_ref()?;
+        if grant.item != item.new.id || !grant.is_live(now) {
+            return None;
+        }
+        let left = left(&lane, grant);
+        (!left.is_zero()).then_some((grant, left))
     }
 
-    fn item_state(&self, item: &Item, now: Now) -> ItemState {
-        let phase = match (&item.dead, self.claim_of(item, now)) {
+    fn item_state(&self, item: &Item, now: Now, left: Left<'_>) -> ItemState {
+        let phase = match (&item.dead, self.claim_of(item, now, left)) {
             (Some(reason), _) => Phase::Dead(reason.clone()),
-            (None, Some(grant)) => Phase::Claimed(grant.holder(now)),
+            (None, Some((grant, left))) => Phase::Claimed(Holder {
+                remaining: left,
+                ..grant.holder(now)
+            }),
             (None, None) if item.visible_us > now.us => {
                 Phase::Delayed(Duration::from_micros(item.visible_us - now.us))
             }
@@ -87,7 +102,7 @@ impl Table {
         }
     }
 
-    pub(super) fn depth(&self, now: Now) -> Depth {
+    pub(crate) fn depth(&self, now: Now, left: Left<'_>) -> Depth {
         let mut depth = Depth::default();
         for item in self.items.values() {
             if item.dead.is_some() {
@@ -96,7 +111,7 @@ impl Table {
             }
             let age = Duration::from_micros(now.us.saturating_sub(item.put_us));
             depth.oldest = depth.oldest.max(Some(age));
-            if self.claim_of(item, now).is_some() {
+            if self.claim_of(item, now, left).is_some() {
                 depth.in_flight += 1;
             } else if item.visible_us > now.us {
                 depth.delayed += 1;

@@ -8,61 +8,85 @@ use lease_core::{
 };
 
 use crate::item::{ClaimRef, ItemId};
-use crate::memory::line::Line;
 use crate::rules::QueueRules;
+use crate::table::line::Line;
 
 /// The store's clock at one operation, in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Now {
+pub(crate) struct Now {
     /// For expiry: never steps.
-    pub(super) us: u64,
+    pub(crate) us: u64,
     /// For tokens: since the Unix epoch.
-    pub(super) epoch_us: u64,
+    pub(crate) epoch_us: u64,
 }
 
 impl Now {
-    pub(super) fn after(self, by: Duration) -> u64 {
+    pub(crate) fn after(self, by: Duration) -> u64 {
         let by = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
         self.us.saturating_add(by)
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(crate) enum Standing {
     Granted,
     Released,
     /// Revoked; in the way until its expiry.
     Revoked,
 }
 
+/// Later than every time: of what ends only when the table is told.
+pub(crate) const UNTIL_TOLD: u64 = u64::MAX;
+
+/// How long a grant lasts that no clock of the store ends: those who have seen it
+/// unchanged for so long tell that it is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Term {
+    /// The step that granted or extended it last.
+    pub(crate) revision: u64,
+    pub(crate) lasts_us: u64,
+}
+
 #[derive(Clone, Debug)]
-pub(super) struct Grant {
-    pub(super) item: ItemId,
-    pub(super) owner: Owner,
-    pub(super) token: Token,
-    pub(super) label: Label,
-    granted_us: u64,
-    pub(super) expires_us: u64,
-    pub(super) standing: Standing,
+pub(crate) struct Grant {
+    pub(crate) item: ItemId,
+    pub(crate) owner: Owner,
+    pub(crate) token: Token,
+    pub(crate) label: Label,
+    pub(crate) granted_us: u64,
+    /// When it ends by the store's clock; with a term it only tells the order.
+    pub(crate) expires_us: u64,
+    pub(crate) standing: Standing,
+    pub(crate) term: Option<Term>,
 }
 
 impl Grant {
-    pub(super) fn is_live(&self, now: Now) -> bool {
-        self.standing == Standing::Granted && now.us < self.expires_us
+    pub(crate) fn is_live(&self, now: Now) -> bool {
+        self.standing == Standing::Granted && self.lasts(now)
     }
 
-    pub(super) fn blocks(&self, now: Now) -> bool {
-        self.standing != Standing::Released && now.us < self.expires_us
+    pub(crate) fn blocks(&self, now: Now) -> bool {
+        self.standing != Standing::Released && self.lasts(now)
+    }
+
+    fn lasts(&self, now: Now) -> bool {
+        self.term.is_some() || now.us < self.expires_us
+    }
+
+    /// Its time is over from now on, if it was not before.
+    pub(crate) fn end(&mut self, now: Now) {
+        self.expires_us = self.expires_us.min(now.us);
+        self.term = None;
     }
 
     /// Whether this is the very grant that the claim is about, live or not.
-    pub(super) fn is_of(&self, claim: &ClaimRef, rules: QueueRules) -> bool {
+    pub(crate) fn is_of(&self, claim: &ClaimRef, rules: QueueRules) -> bool {
         self.item == claim.item
             && (!rules.check_owner || self.owner == claim.owner)
             && (!rules.check_token || self.token == claim.token)
     }
 
-    pub(super) fn lengthen(&mut self, ttl: Ttl, rules: QueueRules, now: Now) {
+    pub(crate) fn lengthen(&mut self, ttl: Ttl, rules: QueueRules, now: Now) {
         let until_us = now.us.saturating_add(ttl.as_micros());
         self.expires_us = if rules.never_shorten {
             self.expires_us.max(until_us)
@@ -71,11 +95,11 @@ impl Grant {
         };
     }
 
-    pub(super) fn remaining(&self, now: Now) -> Duration {
+    pub(crate) fn remaining(&self, now: Now) -> Duration {
         Duration::from_micros(self.expires_us.saturating_sub(now.us))
     }
 
-    pub(super) fn holder(&self, now: Now) -> Holder {
+    pub(crate) fn holder(&self, now: Now) -> Holder {
         Holder {
             label: self.label.clone(),
             token: self.token,
@@ -87,38 +111,41 @@ impl Grant {
 
 /// Who asks for a lane.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asker<'a> {
-    pub(super) owner: Owner,
-    pub(super) ttl: Ttl,
-    pub(super) label: &'a Label,
+pub(crate) struct Asker<'a> {
+    pub(crate) owner: Owner,
+    pub(crate) ttl: Ttl,
+    pub(crate) label: &'a Label,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Row {
-    pub(super) mark: Option<Token>,
+pub(crate) struct Row {
+    pub(crate) mark: Option<Token>,
     /// The last grant, live or not.
-    pub(super) grant: Option<Grant>,
+    pub(crate) grant: Option<Grant>,
     /// Those that are not dead. The first is the only one that may be claimed.
-    pub(super) items: VecDeque<ItemId>,
+    pub(crate) items: VecDeque<ItemId>,
     /// When the last grant ended before its time.
-    pub(super) free_us: u64,
+    pub(crate) free_us: u64,
     /// Of a key: who waits for it.
-    pub(super) line: Line,
+    pub(crate) line: Line,
     /// Its place among the lanes that have something to claim.
-    pub(super) place: Option<(u64, u64)>,
+    pub(crate) place: Option<(u64, u64)>,
 }
 
 impl Row {
     /// From when on nobody is in the way.
-    pub(super) fn unblocked_us(&self) -> u64 {
+    pub(crate) fn unblocked_us(&self) -> u64 {
         match &self.grant {
-            Some(grant) if grant.standing != Standing::Released => grant.expires_us,
+            Some(grant) if grant.standing != Standing::Released => match grant.term {
+                Some(_) => UNTIL_TOLD,
+                None => grant.expires_us,
+            },
             _ => self.free_us,
         }
     }
 
     /// The token that the rule asks for.
-    pub(super) fn token(
+    pub(crate) fn token(
         &self,
         rule: TokenRule,
         rules: QueueRules,
@@ -145,7 +172,7 @@ impl Row {
     }
 
     /// Gives the lane to the asker; gives back the grant before it.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         item: ItemId,
         token: Token,
@@ -161,10 +188,11 @@ impl Row {
             granted_us: now.us,
             expires_us: now.us.saturating_add(asker.ttl.as_micros()),
             standing: Standing::Granted,
+            term: None,
         })
     }
 
-    pub(super) fn state(&self, key: &Key, now: Now) -> KeyState {
+    pub(crate) fn state(&self, key: &Key, now: Now) -> KeyState {
         let grant = self.grant.as_ref();
         KeyState {
             key: key.clone(),
@@ -178,7 +206,7 @@ impl Row {
 }
 
 /// Whose grant ended without a release.
-pub(super) fn taken_over(last: Option<&Grant>) -> Option<TakenOver> {
+pub(crate) fn taken_over(last: Option<&Grant>) -> Option<TakenOver> {
     last.filter(|last| last.standing != Standing::Released)
         .map(|last| TakenOver {
             label: last.label.clone(),
