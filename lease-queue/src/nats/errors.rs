@@ -45,13 +45,22 @@ pub(super) fn of_read(
     }
 }
 
-fn gone(stream: &str, cause: impl Into<Cause>) -> StoreError {
+/// The stream is there no more.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no such stream")]
+struct Gone(#[source] Said);
+
+pub(super) fn is_gone(error: &StoreError) -> bool {
+    error.source().is_some_and(|source| source.is::<Gone>())
+}
+
+fn gone(stream: &str, cause: Said) -> StoreError {
     refusing(
         format!(
             "the stream {stream} is not there any more, and its grants and tokens with it; once \
              the longest TTL in use has passed, open the store again to have a new one made"
         ),
-        cause,
+        Gone(cause),
     )
 }
 
@@ -214,6 +223,12 @@ pub(super) fn of_api(said: &Said, cause: impl Into<Cause>) -> StoreError {
 }
 
 /// By a server's clock: of use only beside another time of the same server.
+pub(super) fn unix_us(time: impl Into<SystemTime>) -> i64 {
+    let since = time.into().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// As `unix_us`, in milliseconds.
 pub(super) fn unix_ms(time: impl Into<SystemTime>) -> i64 {
     let since = time.into().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)

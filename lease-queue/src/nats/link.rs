@@ -11,6 +11,7 @@ use async_nats::jetstream::Context;
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
+use bytes::Bytes;
 use lease_core::StoreError;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -48,9 +49,11 @@ impl Line {
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
     pub(super) revision: u64,
-    pub(super) payload: bytes::Bytes,
+    pub(super) payload: Bytes,
     /// By the clock of the server that stored it, since the Unix epoch.
     pub(super) stored_ms: i64,
+    /// The same in microseconds.
+    pub(super) stored_us: i64,
 }
 
 /// Which message of a subject.
@@ -125,6 +128,7 @@ impl Link {
                         revision: message.sequence,
                         payload: message.payload,
                         stored_ms: errors::unix_ms(message.time),
+                        stored_us: errors::unix_us(message.time),
                     }));
                 }
                 Ok(Err(error)) => match error.kind() {
@@ -149,7 +153,7 @@ impl Link {
         &self,
         subject: &str,
         expected: Option<u64>,
-        payload: Vec<u8>,
+        payload: impl Into<Bytes>,
         deadline: Instant,
     ) -> Set {
         if let Err(error) = self.until_connected(deadline).await {

@@ -74,9 +74,37 @@ impl Names {
         format!("{}.own.{}.k.*", self.0, hex(queue.as_str()))
     }
 
-    /// All that is told of the queue.
-    pub(super) fn queue_told(&self, queue: &QueueName) -> String {
-        format!("{}.told.{}.>", self.0, hex(queue.as_str()))
+    /// What the subjects of the queue's keys start with.
+    pub(super) fn keys_before(&self, queue: &QueueName) -> String {
+        format!("{}.own.{}.k.", self.0, hex(queue.as_str()))
+    }
+}
+
+/// Of the logs of queues with items, and of their snapshots.
+impl Names {
+    pub(super) fn logs_stream(&self) -> String {
+        format!("{}-queues", self.0)
+    }
+
+    pub(super) fn logs(&self) -> String {
+        format!("{}.log.>", self.0)
+    }
+
+    pub(super) fn log(&self, queue: &QueueName) -> String {
+        format!("{}.log.{}", self.0, hex(queue.as_str()))
+    }
+
+    pub(super) fn snaps_stream(&self) -> String {
+        format!("{}-snaps", self.0)
+    }
+
+    pub(super) fn snaps(&self) -> String {
+        format!("{}.snap.>", self.0)
+    }
+
+    /// What the subjects of a queue's snapshots start with.
+    pub(super) fn snap(&self, queue: &QueueName) -> String {
+        format!("{}.snap.{}", self.0, hex(queue.as_str()))
     }
 }
 

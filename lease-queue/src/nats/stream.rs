@@ -1,4 +1,7 @@
-//! The stream of the owner records: made if there is none, and looked at if there is.
+//! Streams: made if there are none, and looked at if there are. Here that of the owner
+//! records; those of the items are in `log`.
+
+use std::time::Duration;
 
 use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind};
 use async_nats::jetstream::stream::{
@@ -6,6 +9,7 @@ use async_nats::jetstream::stream::{
 };
 use async_nats::jetstream::{Context, ErrorCode};
 use lease_core::StoreError;
+use tokio::time::{Instant, sleep};
 
 use super::chain::MOST_BEHIND;
 use super::errors;
@@ -14,6 +18,9 @@ use super::options::NatsOptions;
 
 /// In a cluster, unless configured: the fewest that can lose one.
 const REPLICAS: usize = 3;
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// On several servers those that came at the same time must stay until it is clear
 /// which was the first: see `chain`.
@@ -51,15 +58,46 @@ fn wanted(names: &Names, replicas: usize) -> Config {
     }
 }
 
-/// Sees to it that the stream is there and as it must be; on how many servers it is.
+/// Sees to it that the stream of the owner records is there and as it must be; on how
+/// many servers it is.
 pub(super) async fn ready(context: &Context, options: &NatsOptions) -> Result<usize, StoreError> {
-    if let Some(found) = find(context, &options.names).await? {
+    let wanted = |replicas| wanted(&options.names, replicas);
+    see_to(context, &wanted, options).await
+}
+
+/// Sees to it that a stream is there and as it must be; on how many servers it is.
+pub(super) async fn see_to(
+    context: &Context,
+    wanted: &(dyn Fn(usize) -> Config + Sync),
+    options: &NatsOptions,
+) -> Result<usize, StoreError> {
+    let limit = options.response_timeout;
+    let deadline = Instant::now() + limit;
+    let mut context = context.clone();
+    // While others make it, and it has no leader yet, nobody answers; soon somebody does.
+    context.set_timeout(limit / 3);
+    loop {
+        match try_to_see_to(&context, wanted, options.replicas).await {
+            Err(error) if error.is_transient() && Instant::now() + PAUSE < deadline => {
+                sleep(PAUSE).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+async fn try_to_see_to(
+    context: &Context,
+    wanted: &(dyn Fn(usize) -> Config + Sync),
+    replicas: Option<usize>,
+) -> Result<usize, StoreError> {
+    if let Some(found) = find(context, wanted).await? {
         return Ok(found);
     }
-    let made = match options.replicas {
-        Some(replicas) => make(context, &options.names, replicas).await?,
-        None => match make(context, &options.names, REPLICAS).await? {
-            Made::NoCluster => make(context, &options.names, 1).await?,
+    let made = match replicas {
+        Some(replicas) => make(context, wanted(replicas)).await?,
+        None => match make(context, wanted(REPLICAS)).await? {
+            Made::NoCluster => make(context, wanted(1)).await?,
             made => made,
         },
     };
@@ -69,19 +107,24 @@ pub(super) async fn ready(context: &Context, options: &NatsOptions) -> Result<us
             "the server is in no cluster, and the stream is to have replicas; say replicas=1",
         )),
         // Somebody else was faster, perhaps with other settings.
-        Made::Other => find(context, &options.names).await?.ok_or_else(|| {
+        Made::Other => find(context, wanted).await?.ok_or_else(|| {
             StoreError::unavailable(format!(
                 "the stream {} was there and is not; try again",
-                options.names.stream()
+                wanted(1).name
             ))
         }),
     }
 }
 
-async fn find(context: &Context, names: &Names) -> Result<Option<usize>, StoreError> {
-    let name = names.stream();
-    let error = match context.get_stream(&name).await {
-        Ok(stream) => return fits(&stream.cached_info().config, names).map(Some),
+async fn find(
+    context: &Context,
+    wanted: &(dyn Fn(usize) -> Config + Sync),
+) -> Result<Option<usize>, StoreError> {
+    let error = match context.get_stream(wanted(1).name).await {
+        Ok(stream) => {
+            let found = &stream.cached_info().config;
+            return fits(found, &wanted(found.num_replicas)).map(Some);
+        }
         Err(error) => error,
     };
     match error.kind() {
@@ -106,8 +149,8 @@ enum Made {
     NoCluster,
 }
 
-async fn make(context: &Context, names: &Names, replicas: usize) -> Result<Made, StoreError> {
-    let error = match context.create_stream(wanted(names, replicas)).await {
+async fn make(context: &Context, wanted: Config) -> Result<Made, StoreError> {
+    let error = match context.create_stream(wanted).await {
         Ok(stream) => return Ok(Made::Yes(stream.cached_info().config.num_replicas)),
         Err(error) => error,
     };
@@ -128,9 +171,8 @@ async fn make(context: &Context, names: &Names, replicas: usize) -> Result<Made,
     }
 }
 
-/// Whether what is there keeps each lane's last record, for ever.
-fn fits(found: &Config, names: &Names) -> Result<usize, StoreError> {
-    let ours = wanted(names, found.num_replicas);
+/// Whether what is there keeps what it must, for ever.
+fn fits(found: &Config, ours: &Config) -> Result<usize, StoreError> {
     let wrong = [
         (found.subjects != ours.subjects, "its subjects"),
         (
@@ -138,6 +180,8 @@ fn fits(found: &Config, names: &Names) -> Result<usize, StoreError> {
             "max_msgs_per_subject",
         ),
         (!found.max_age.is_zero(), "max_age"),
+        (found.max_messages > 0, "max_msgs"),
+        (found.max_bytes > 0, "max_bytes"),
         (found.retention != ours.retention, "its retention"),
         (found.discard != ours.discard, "its discard policy"),
         (found.storage != ours.storage, "its storage"),
