@@ -102,6 +102,9 @@
 //!
 //! # On Postgres
 //! With the cargo feature `postgres`: `postgres::PostgresQueues`, for `queue+postgres://`.
+//!
+//! # On NATS
+//! With the cargo feature `nats`: `nats::NatsStore`, for `nats://`.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -125,6 +128,7 @@ pub mod redis;
 #[cfg_attr(not(feature = "broken-rules"), allow(unreachable_pub))]
 mod rules;
 mod store;
+mod table;
 mod worker;
 
 pub use check::{check_claim, check_items, check_put, check_settle};

@@ -4,10 +4,12 @@
 mod chain;
 mod doctor;
 mod errors;
+mod items;
 mod lane;
 mod lazily;
 mod link;
 mod list;
+mod log;
 mod login;
 mod names;
 mod options;

@@ -60,7 +60,7 @@
 //!
 //! | `queue+redis://…`, `queue+rediss://…`, `queue+redis+sentinel://…`, `queue+redis+cluster://…` | `queue`, `redis` | the keys of a queue on Redis, and queues |
 //! | `queue+postgres://…`, `queue+postgresql://…` | `queue`, `postgres` | the keys of a queue in Postgres, and queues |
-//! | `nats://user:password@host:4222,host:4222`, `tls://…` by TLS | `nats` | the keys of a queue on NATS JetStream |
+//! | `nats://user:password@host:4222,host:4222`, `tls://…` by TLS | `nats` | a queue on NATS JetStream, and the keys of one |
 //!
 //! Of these three `?queue=NAME` names the queue whose keys are leased (`leases` unless
 //! said otherwise); with the feature `queue`, `open_queue` gives the first two, and
@@ -77,7 +77,7 @@
 //! * `postgres`: leases in a Postgres database, by TLS too.
 //! * `queue`: queues whose claims are leases, in memory, and on the servers whose features
 //!   are on.
-//! * `nats`: leases on NATS JetStream, by TLS too.
+//! * `nats`: queues and leases on NATS JetStream, by TLS too.
 //! * `metrics`: counters, histograms and gauges through the `metrics` facade.
 //! * `full`: all of them.
 #![forbid(unsafe_code)]

@@ -27,6 +27,7 @@ impl Length {
                 ("LEASES_POSTGRES_VARIANTS", "all"),
                 ("LEASES_POSTGRES_FAULT_SECONDS", "60"),
                 ("LEASES_NATS_FAULT_SECONDS", "60"),
+                ("LEASES_NATS_VARIANTS", "all"),
                 ("LEASES_QUEUE_CHAOS_SECONDS", "60"),
                 ("LEASES_MODEL", "full"),
                 ("LEASES_QUORUM_SEEDS", "5000"),

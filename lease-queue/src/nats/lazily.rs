@@ -34,7 +34,7 @@ impl LazyNatsStore {
     /// The options are checked.
     pub(super) fn new(options: NatsOptions) -> Self {
         Self {
-            promised: Arc::new(promise::capabilities(options.replicas.unwrap_or(1))),
+            promised: Arc::new(promise::promised(options.replicas.unwrap_or(1))),
             options,
             opened: Arc::default(),
         }

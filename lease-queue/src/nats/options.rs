@@ -107,8 +107,8 @@ impl NatsOptions {
         Ok(self)
     }
 
-    /// On how many servers the stream is kept, if this client is the one that makes
-    /// it: 1, 3 or 5. A stream that is there stays as it is.
+    /// On how many servers the streams are kept, if this client is the one that makes
+    /// them: 1, 3 or 5. A stream that is there stays as it is.
     ///
     /// Defaults to 3 in a cluster, and to 1 on a server alone.
     #[must_use]
@@ -118,7 +118,8 @@ impl NatsOptions {
     }
 
     /// How long an abandoned or revoked owner is remembered, by the clock of the
-    /// server, if no more than 128 others of the same key come after it.
+    /// server, if no more than 128 others of the same key come after it. Owners of items:
+    /// always 10 minutes, as all clients of a queue must agree.
     ///
     /// Defaults to [`TOMBSTONE_RETENTION`], 10 minutes.
     #[must_use]
@@ -145,7 +146,8 @@ impl NatsOptions {
         promise::guarantees(self.replicas.unwrap_or(1))
     }
 
-    /// Connects, and makes the stream if there is none.
+    /// Connects, and makes the stream of the owner records if it is not there. Those of
+    /// items are made when items are first used.
     ///
     /// # Errors
     /// `Unavailable` when no server can be reached or JetStream does not answer,
@@ -153,7 +155,7 @@ impl NatsOptions {
     /// of that name that is not ours, `InvalidInput` for an option out of its range.
     ///
     /// # Cancel safety
-    /// The connection is closed again; the stream may have been made.
+    /// The connection is closed again; streams may have been made.
     pub async fn open(self) -> Result<NatsStore, StoreError> {
         self.check()?;
         let (client, line) = self.connect().await?;

@@ -29,13 +29,20 @@ pub(super) fn guarantees(replicas: usize) -> Guarantees {
         .listing(true)
 }
 
-pub(super) fn capabilities(replicas: usize) -> Capabilities {
+/// What one operation may have where the server takes messages of the usual size.
+const USUAL_ROOM: usize = (1 << 20) - 1024;
+
+/// Before a server was asked how large its messages may be.
+pub(super) fn promised(replicas: usize) -> Capabilities {
+    capabilities(replicas, USUAL_ROOM)
+}
+
+/// Where one operation may have so many bytes.
+pub(super) fn capabilities(replicas: usize, room: usize) -> Capabilities {
     let mut capabilities = Capabilities::new(guarantees(replicas));
-    capabilities.items = false;
-    capabilities.groups = false;
-    capabilities.delay = false;
-    capabilities.dedup_window = Duration::ZERO;
-    capabilities.max_body = 0;
+    // A put is one message: the rest is for the names of its items.
+    capabilities.max_put = room / 4 * 3;
+    capabilities.max_body = capabilities.max_body.min(capabilities.max_put);
     capabilities
 }
 

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use lease_core::{Clock, Moment, SystemClock, Token};
+use lease_core::{Clock, Moment, Owner, SystemClock, Token};
 
-use super::record::Record;
+use super::record::{Record, Standing};
 
 /// Records that one client remembers. To forget one only makes a take-over of it
 /// later, and a renewal a round trip longer.
@@ -122,6 +122,20 @@ impl Sights {
         {
             sight.written = Some(sent);
         }
+    }
+
+    /// The subjects with this beginning whose grant was this owner's when it was seen
+    /// last.
+    pub(super) fn of_owner(&self, before: &str, owner: Owner) -> Vec<String> {
+        let own = |sight: &Sight| {
+            let grant = sight.record.grant.as_ref();
+            grant.is_some_and(|g| g.owner == owner && g.standing != Standing::Released)
+        };
+        let seen = self.seen();
+        let found = seen
+            .iter()
+            .filter(|(subject, sight)| subject.starts_with(before) && own(sight));
+        found.map(|(subject, _)| subject.clone()).collect()
     }
 
     pub(super) fn now(&self) -> Moment {

@@ -8,23 +8,26 @@ use async_nats::Client;
 use async_nats::jetstream;
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::join_all;
-use futures_util::stream::{self, BoxStream, StreamExt};
+use futures_util::future::{join, join_all, try_join_all};
+use futures_util::stream::BoxStream;
 use lease_core::{
     AcquireOutcome, Diagnosis, FenceWhen, Guarantees, Key, KeyState, LostCause, Owner, StoreError,
     Token, Ttl, check_fence,
 };
 use tokio::sync::watch;
 
+use super::items::Items;
 use super::lane::Lanes;
 use super::link::{Line, Link};
+use super::log;
 use super::names::Names;
 use super::options::NatsOptions;
 use super::rules::{Ask, Kept};
 use super::stream as streams;
 use super::{doctor, list, promise, wake};
-use crate::check::{check_claim, check_items, check_put, check_settle};
+use crate::check::{check_claim, check_put, check_settle};
 use crate::item::{ClaimRef, Claimed, ItemId, ItemState, NewItem};
+use crate::keyed::unanswered;
 use crate::name::{Lane, QueueName};
 use crate::store::{
     Added, Answer, Capabilities, ClaimRequest, Depth, QueueStore, Settle, Settled, What,
@@ -36,6 +39,7 @@ use crate::store::{
 #[derive(Clone)]
 pub struct NatsStore {
     lanes: Lanes,
+    items: Items,
     names: Names,
     capabilities: Arc<Capabilities>,
 }
@@ -76,29 +80,29 @@ impl NatsStore {
             turns: Arc::default(),
             retention: options.tombstone_retention,
         };
+        let room = log::room(&lanes.link);
         Ok(Self {
+            items: Items::new(lanes.link.clone(), options.clone()),
             lanes,
             names: options.names,
-            capabilities: Arc::new(promise::capabilities(replicas)),
+            capabilities: Arc::new(promise::capabilities(replicas, room)),
         })
+    }
+
+    #[cfg(test)]
+    pub(super) fn link(&self) -> &Link {
+        &self.lanes.link
     }
 
     fn guarantees(&self) -> &Guarantees {
         &self.capabilities.guarantees
     }
 
-    /// Every lane is a key's, where there are no items.
-    fn only_key<'a>(&self, lane: &'a Lane) -> Result<&'a Key, StoreError> {
-        match lane {
-            Lane::Key(key) => Ok(key),
-            _ => Err(self.no_items()),
-        }
-    }
-
-    fn no_items(&self) -> StoreError {
-        match check_items(&self.capabilities) {
-            Err(error) => error,
-            Ok(()) => StoreError::refusing("this store keeps no items"),
+    fn check_settle(&self, claim: &ClaimRef, settle: &Settle) -> Result<(), StoreError> {
+        check_settle(claim, settle, &self.capabilities)?;
+        match settle {
+            Settle::Extend(ttl) => promise::check_ttl(*ttl, self.guarantees()),
+            _ => Ok(()),
         }
     }
 
@@ -134,24 +138,21 @@ impl NatsStore {
         })
     }
 
-    async fn settle_one(
+    /// Of a key's token item.
+    async fn settle_key(
         &self,
         queue: &QueueName,
+        key: &Key,
         claim: &ClaimRef,
         settle: &Settle,
     ) -> Result<Settled, StoreError> {
-        check_settle(claim, settle, &self.capabilities)?;
-        let key = self.only_key(&claim.lane)?;
         if claim.item != ItemId::TOKEN {
             return Ok(Settled::Lost(LostCause::Unknown));
         }
         let subject = self.names.key(queue, key);
         let (owner, token) = (claim.owner, claim.token);
         let kept = match settle {
-            Settle::Extend(ttl) => {
-                promise::check_ttl(*ttl, self.guarantees())?;
-                self.lanes.renew(&subject, owner, token, *ttl).await?
-            }
+            Settle::Extend(ttl) => self.lanes.renew(&subject, owner, token, *ttl).await?,
             _ => self.lanes.release(&subject, owner, token).await?,
         };
         Ok(match kept {
@@ -168,18 +169,23 @@ impl QueueStore for NatsStore {
         (*self.capabilities).clone()
     }
 
-    async fn put(&self, _queue: &QueueName, items: &[NewItem]) -> Result<Vec<Added>, StoreError> {
+    async fn put(&self, queue: &QueueName, items: &[NewItem]) -> Result<Vec<Added>, StoreError> {
         check_put(items, &self.capabilities)?;
-        Ok(Vec::new())
+        self.items.put(queue, items).await
     }
 
     async fn claim(&self, queue: &QueueName, request: &ClaimRequest) -> Result<Answer, StoreError> {
         check_claim(request)?;
         promise::check_ttl(request.ttl, self.guarantees())?;
-        // Nothing here could keep a line: whether the asker waits is no matter.
-        let What::Key { key, rule, .. } = &request.what else {
-            return Err(self.no_items());
+        let (key, rule) = match &request.what {
+            // Nothing here could keep a line: whether the asker waits is no matter.
+            What::Key { key, rule, .. } => (key, rule),
+            What::Next { max } => return self.items.claim(queue, request, *max).await,
         };
+        // Of an owner that was given up with all that it has: see the module's page.
+        if let Some(reason) = self.items.tombstone(queue, request.owner) {
+            return Ok(Answer::Refused(reason));
+        }
         let ask = Ask {
             owner: request.owner,
             ttl: request.ttl,
@@ -194,12 +200,33 @@ impl QueueStore for NatsStore {
         queue: &QueueName,
         claims: &[(ClaimRef, Settle)],
     ) -> Vec<Result<Settled, StoreError>> {
-        join_all(
-            claims
-                .iter()
-                .map(|(claim, settle)| self.settle_one(queue, claim, settle)),
-        )
-        .await
+        let mut answers: Vec<Option<Result<Settled, StoreError>>> = Vec::new();
+        let (mut of_keys, mut of_items) = (Vec::new(), Vec::new());
+        for (n, one) in claims.iter().enumerate() {
+            let (claim, settle) = one;
+            let checked = self.check_settle(claim, settle);
+            match (&checked, &claim.lane) {
+                (Err(_), _) => {}
+                (Ok(()), Lane::Key(key)) => of_keys.push((n, key, one)),
+                (Ok(()), _) => of_items.push((n, one)),
+            }
+            answers.push(checked.err().map(Err));
+        }
+        let keys = of_keys
+            .iter()
+            .map(|(_, key, (claim, settle))| self.settle_key(queue, key, claim, settle));
+        let items: Vec<_> = of_items.iter().map(|(_, one)| *one).collect();
+        let (keys, items) = join(join_all(keys), self.items.settle(queue, &items)).await;
+        let places = of_keys.iter().map(|(n, ..)| *n).zip(keys);
+        for (n, answer) in places.chain(of_items.iter().map(|(n, _)| *n).zip(items)) {
+            if let Some(place) = answers.get_mut(n) {
+                *place = Some(answer);
+            }
+        }
+        let answers = answers.into_iter();
+        answers
+            .map(|answer| answer.unwrap_or_else(|| Err(unanswered())))
+            .collect()
     }
 
     async fn abandon(
@@ -208,10 +235,17 @@ impl QueueStore for NatsStore {
         key: Option<&Key>,
         owner: Owner,
     ) -> Result<(), StoreError> {
-        match key {
-            Some(key) => self.lanes.abandon(&self.names.key(queue, key), owner).await,
-            None => Err(self.no_items()),
+        if let Some(key) = key {
+            return self.lanes.abandon(&self.names.key(queue, key), owner).await;
         }
+        self.items.abandon(queue, owner).await?;
+        // And the keys, as far as this client has seen that they are the owner's.
+        let subjects = self
+            .lanes
+            .sights
+            .of_owner(&self.names.keys_before(queue), owner);
+        let keys = subjects.iter().map(|key| self.lanes.abandon(key, owner));
+        try_join_all(keys).await.map(drop)
     }
 
     async fn fence(
@@ -222,7 +256,9 @@ impl QueueStore for NatsStore {
         when: FenceWhen,
     ) -> Result<Token, StoreError> {
         check_fence(at_least)?;
-        let key = self.only_key(lane)?;
+        let Lane::Key(key) = lane else {
+            return self.items.fence(queue, lane, at_least, when).await;
+        };
         let subject = self.names.key(queue, key);
         self.lanes.fence(&subject, at_least, when).await
     }
@@ -245,18 +281,18 @@ impl QueueStore for NatsStore {
 
     fn items(
         &self,
-        _queue: &QueueName,
-        _dead: bool,
+        queue: &QueueName,
+        dead: bool,
     ) -> BoxStream<'static, Result<ItemState, StoreError>> {
-        stream::iter([Err(self.no_items())]).boxed()
+        self.items.items(queue, dead)
     }
 
-    async fn requeue(&self, _queue: &QueueName, _item: ItemId) -> Result<bool, StoreError> {
-        Err(self.no_items())
+    async fn requeue(&self, queue: &QueueName, item: ItemId) -> Result<bool, StoreError> {
+        self.items.requeue(queue, item).await
     }
 
-    async fn depth(&self, _queue: &QueueName) -> Result<Depth, StoreError> {
-        Err(self.no_items())
+    async fn depth(&self, queue: &QueueName) -> Result<Depth, StoreError> {
+        self.items.depth(queue).await
     }
 
     async fn watch(
@@ -264,10 +300,13 @@ impl QueueStore for NatsStore {
         queue: &QueueName,
         key: Option<&Key>,
     ) -> Result<BoxStream<'static, ()>, StoreError> {
-        wake::watch(&self.lanes, &self.names, queue, key).await
+        match key {
+            Some(key) => wake::watch(&self.lanes, &self.names, queue, key).await,
+            None => self.items.watch(queue).await,
+        }
     }
 
     async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {
-        doctor::diagnose(&self.lanes.link, ttl).await
+        doctor::diagnose(&self.lanes.link, &self.names, &self.capabilities, ttl).await
     }
 }

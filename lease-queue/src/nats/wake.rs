@@ -22,47 +22,41 @@ struct Watcher {
     told: Subscriber,
     line: watch::Receiver<Line>,
     ends: u64,
-    /// Of a key: its record is noted as it was told, so that a take-over comes a TTL
-    /// after the holder's last renewal, whenever that was.
-    key: Option<(Lanes, String)>,
+    /// The record is noted there as it was told, so that a take-over comes a TTL after
+    /// the holder's last renewal, whenever that was.
+    lanes: Lanes,
+    subject: String,
 }
 
 pub(super) async fn watch(
     lanes: &Lanes,
     names: &Names,
     queue: &QueueName,
-    key: Option<&Key>,
+    key: &Key,
 ) -> Result<BoxStream<'static, ()>, StoreError> {
     let client = lanes.link.context.client();
     let line = lanes.link.line.clone();
     let ends = line.borrow().ends;
-    let subject = match key {
-        Some(key) => names.key_told(queue, key),
-        None => names.queue_told(queue),
-    };
     let told = client
-        .subscribe(subject)
+        .subscribe(names.key_told(queue, key))
         .await
         .map_err(|e| errors::unavailable("the subscription was not made; try again", e))?;
     // The server, and the one that leads the stream, take what one connection sends
     // in its order: once this is answered, the subscription stands there.
-    let first = names.key(queue, key.unwrap_or(&any_key()?));
-    lanes.look(&first, lanes.link.deadline()).await?;
+    let subject = names.key(queue, key);
+    lanes.look(&subject, lanes.link.deadline()).await?;
     let watcher = Watcher {
         told,
         line,
         ends,
-        key: key.map(|key| (lanes.clone(), names.key(queue, key))),
+        lanes: lanes.clone(),
+        subject,
     };
     let hints = stream::unfold(watcher, |mut watcher| async move {
         while !watcher.hears().await? {}
         Some(((), watcher))
     });
     Ok(hints.boxed())
-}
-
-fn any_key() -> Result<Key, StoreError> {
-    Ok(Key::new("-")?)
 }
 
 impl Watcher {
@@ -86,12 +80,12 @@ impl Watcher {
             return true;
         };
         let free = rules::may_be_free(&record);
-        if let Some((lanes, subject)) = &self.key
-            && let Some(revision) = number(message, REVISION)
+        if let Some(revision) = number(message, REVISION)
             // What it replaces is what stood there, so that it has effect.
             && number(message, BEFORE) == Some(record.prev)
         {
-            lanes.sights.see(subject, revision, revision, record);
+            let sights = &self.lanes.sights;
+            sights.see(&self.subject, revision, revision, record);
         }
         free
     }

@@ -28,6 +28,8 @@ mod worker;
 use std::sync::Arc;
 
 use lease_conformance::servers::ServerError;
+use lease_conformance::servers::nats::NatsServer;
+use lease_conformance::servers::nats::cluster::{NODES, NatsCluster};
 use lease_conformance::servers::postgres::PostgresServer;
 use lease_conformance::servers::redis::{Persistence, RedisServer};
 use lease_queue::MemoryQueues;
@@ -87,6 +89,33 @@ async fn with_effects_in_postgres_itself_nothing_is_lost_done_twice_or_out_of_or
         // it, for all that time.
         stops: 5,
         ..Plan::new(Effect::InTransaction)
+    };
+    rounds(&plan, &crew, Some(&harm)).await;
+}
+
+#[tokio::test]
+async fn on_nats_nothing_is_lost_done_twice_or_out_of_order() {
+    let _turn = TURN.lock().await;
+    let server = NatsServer::builder().start().unwrap();
+    let crew = Processes::new(server.url().to_string());
+    let harm = |random: &mut StdRng| killed(random, || server.kill(), || server.start());
+    rounds(&Plan::new(Effect::Ledger), &crew, Some(&harm)).await;
+}
+
+#[tokio::test]
+async fn on_three_nats_servers_nothing_is_lost_done_twice_or_out_of_order() {
+    let _turn = TURN.lock().await;
+    let cluster = NatsCluster::start_new().unwrap();
+    let crew = Processes::new(cluster.url().to_string());
+    let harm = |random: &mut StdRng| {
+        let node = random.random_range(0..NODES);
+        killed(random, || cluster.node(node).kill(), || cluster.start())
+    };
+    // Each loss of a leader takes some seconds.
+    let plan = Plan {
+        each: 60,
+        server_kills: 2,
+        ..Plan::new(Effect::Ledger)
     };
     rounds(&plan, &crew, Some(&harm)).await;
 }

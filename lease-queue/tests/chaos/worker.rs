@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lease_queue::nats::NatsOptions;
 use lease_queue::postgres::PostgresQueues;
 use lease_queue::redis::RedisQueues;
 use lease_queue::{Backoff, Job, Queue, QueueStore};
@@ -114,6 +115,10 @@ pub(crate) async fn opened(url: &str) -> Arc<dyn QueueStore> {
             }
             "queue+postgres" => {
                 let store = PostgresQueues::open(PostgresQueues::options(url).unwrap()).await;
+                store.map(|store| Arc::new(store) as Arc<dyn QueueStore>)
+            }
+            "nats" => {
+                let store = NatsOptions::from_url(url).unwrap().open().await;
                 store.map(|store| Arc::new(store) as Arc<dyn QueueStore>)
             }
             other => panic!("no store is opened by {other}"),

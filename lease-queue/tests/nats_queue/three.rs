@@ -1,0 +1,52 @@
+//! One cluster for all cases, with streams of three replicas, and queues of its own
+//! for each.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use lease_conformance::FixtureError;
+use lease_conformance::queue::{QueueFixture, QueueTarget};
+use lease_conformance::servers::nats::cluster::NatsCluster;
+use lease_queue::QueueStore;
+use lease_queue::nats::NatsOptions;
+
+use crate::renamed::Renamed;
+
+/// Started by the first case.
+#[derive(Default)]
+pub(crate) struct ThreeServers {
+    cluster: Mutex<Option<Arc<NatsCluster>>>,
+    cases: AtomicUsize,
+}
+
+struct Three {
+    cluster: Arc<NatsCluster>,
+    case: String,
+}
+
+#[async_trait]
+impl QueueFixture for ThreeServers {
+    async fn open(&self) -> Result<Box<dyn QueueTarget>, FixtureError> {
+        let mut cluster = self.cluster.lock().unwrap_or_else(|e| e.into_inner());
+        let cluster = match &*cluster {
+            Some(cluster) => Arc::clone(cluster),
+            None => Arc::clone(cluster.insert(Arc::new(NatsCluster::start_new()?))),
+        };
+        let case = self.cases.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(Three {
+            cluster,
+            case: format!("case {case}"),
+        }))
+    }
+}
+
+#[async_trait]
+impl QueueTarget for Three {
+    async fn client(&self) -> Result<Arc<dyn QueueStore>, FixtureError> {
+        let options = NatsOptions::from_url(&self.cluster.url().to_string())?;
+        let store = crate::client(options).await?;
+        let case = self.case.clone();
+        Ok(Arc::new(Renamed { store, case }))
+    }
+}
