@@ -79,7 +79,10 @@ async fn a_put_that_the_completion_of_its_copy_overtakes_adds_nothing() {
 async fn a_requeue_that_a_completion_overtakes_leaves_nothing_behind() {
     let store = open("requeued").await;
     let work = item(None, "work");
-    store.put(&jobs(), std::slice::from_ref(&work)).await.unwrap();
+    store
+        .put(&jobs(), std::slice::from_ref(&work))
+        .await
+        .unwrap();
     let first = claim(&store, 1).await.remove(0);
     let bury = Settle::Bury {
         reason: "no".to_owned(),

@@ -96,6 +96,14 @@ pub(super) fn not_read(trouble: Option<StoreError>) -> StoreError {
     }
 }
 
+pub(super) fn no_snapshot(cause: StoreError) -> StoreError {
+    let words = format!(
+        "the queue's snapshots cannot be written: {}",
+        cause.message()
+    );
+    StoreError::with_source(StoreErrorKind::Unavailable, words, cause)
+}
+
 pub(super) fn full() -> StoreError {
     StoreError::unavailable(format!(
         "more than {LOG_MAX} messages of the log are covered by no snapshot, and none could be \

@@ -39,7 +39,12 @@ pub(super) async fn send<M: Machine>(shared: Arc<Shared<M>>) {
 fn write_if_full<M: Machine>(shared: &Arc<Shared<M>>) {
     let mut state = shared.state();
     let is_written = state.writer.as_ref().is_some_and(|w| !w.is_finished());
-    if state.replica.behind() <= LOG_MAX || is_written {
+    if state.replica.behind() <= LOG_MAX {
+        return;
+    }
+    // Whoever gives up is told what it waited for.
+    state.trouble.get_or_insert_with(errors::full);
+    if is_written {
         return;
     }
     let task = Arc::clone(shared);

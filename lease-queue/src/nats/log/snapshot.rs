@@ -111,7 +111,7 @@ pub(super) async fn write<M: Machine>(shared: &Shared<M>, prepared: Prepared) {
         Err(error) => {
             tracing::warn!(subject = %shared.subject, as_of, error = %error,
                 "a snapshot of a queue was not written");
-            shared.note_trouble(error);
+            shared.note_trouble(errors::no_snapshot(error));
         }
     }
 }
