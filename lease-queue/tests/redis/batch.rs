@@ -46,6 +46,11 @@ async fn nothing_is_claimed_for_an_owner_whose_claims_cannot_be_noted() {
     store.claim(&queue, &request).await.unwrap_err();
     let depth = store.depth(&queue).await.unwrap();
     assert_eq!((depth.ready, depth.in_flight), (2, 0));
+    // Nor is it said that all of it was given back.
+    let abandoned = store.abandon(&queue, None, request.owner).await;
+    abandoned.unwrap_err();
+    let held = server.command(&["GET", &set]).unwrap();
+    assert_eq!(held.text(), Some("somebody else's"));
 }
 
 #[tokio::test]

@@ -3,6 +3,8 @@ return { run(function()
   local owner, only = ARGV[1], ARGV[2]
   local lanes = { only }
   local alone = one_of(owner)
+  -- What somebody else wrote there hides what the owner has.
+  if only == '' and alone and not is_lane(alone) then foreign('what an owner has') end
   if only == '' then lanes = alone and { alone } or call('SMEMBERS', owner_name(owner)) end
   -- Whoever gives up makes room for those behind it.
   local left = false

@@ -60,6 +60,7 @@ local function id_of(member) return string.sub(member, 17) end
 local function group_of(lane)
   return string.sub(lane, 1, 2) == 'g:' and string.sub(lane, 3) or nil
 end
+local function is_lane(name) return string.find(name, '^[gik]:') == 1 end
 local function is_key(lane) return string.sub(lane, 1, 2) == 'k:' end
 
 local function ms(us) return digits(math.ceil(us / 1000) + 1) end
@@ -138,6 +139,7 @@ local function own(owner, lane, ttl, one)
     end
     one = one_of(owner)
   end
+  if one and not is_lane(one) then foreign('what an owner has') end
   local left = call('PTTL', name)
   if not one then
     write('SADD', name, lane)
