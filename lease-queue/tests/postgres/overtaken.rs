@@ -25,7 +25,8 @@ async fn completes(schema: &str, item: &NewItem, put: &str) -> PgConnection {
     let sql = format!(
         "BEGIN; {begins};
          DO $$ DECLARE c record; s record; BEGIN
-            SELECT * INTO c FROM {claim_fn}('jobs', '\\x0101', 1, 60000000, '', 1);
+            SELECT * INTO c FROM {claim_fn}('jobs', ARRAY['\\x0101'::bytea], ARRAY[1::bigint],
+                ARRAY[60000000::bigint], ARRAY[''], ARRAY[1]);
             IF c.o_item IS DISTINCT FROM {id} THEN RAISE EXCEPTION 'claimed %', c; END IF;
             SELECT * INTO s FROM {settle_fn}('jobs', ARRAY[1::smallint], ARRAY['{hex}'],
                 ARRAY[{id}], ARRAY['\\x0101'::bytea], ARRAY[c.o_token], ARRAY[1::smallint],
