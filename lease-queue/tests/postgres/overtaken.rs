@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
+use lease_conformance::servers::postgres::PostgresServer;
+use lease_core::Key;
 use lease_postgres::sqlx::{AssertSqlSafe, Connection as _, PgConnection, raw_sql};
+use lease_queue::postgres::PostgresQueues;
 use lease_queue::{Added, Answer, NewItem, QueueStore as _, Settle, Settled};
 
-use crate::support::{LONG, claim, connection, item, jobs, next, open, owner, run, server, settle};
+use crate::support::{
+    LONG, claim, connection, item, jobs, next, open, options_at, owner, run, server, settle,
+};
 
 /// Somebody's transaction that has put the item, claimed and completed it, and is not
 /// over.
@@ -40,12 +45,16 @@ async fn completes(schema: &str, item: &NewItem, put: &str) -> PgConnection {
 
 /// Until somebody in this schema waits for a transaction of somebody else's.
 async fn until_somebody_waits(schema: &str) {
+    until_some_wait(server(), schema, 1).await;
+}
+
+async fn until_some_wait(server: &PostgresServer, schema: &str, some: i64) {
     let sql = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
             AND query LIKE '%\"{schema}\"%' AND pid <> pg_backend_pid()"
     );
     let waits = async {
-        while server().sql(&sql).unwrap().integer() == Some(0) {
+        while server.sql(&sql).unwrap().integer() < Some(some) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -128,4 +137,83 @@ async fn a_lane_whose_tokens_are_used_up_is_in_nobodys_way() {
     run(&mut db, "UPDATE used_up.lease_queue_lanes SET next_us = 1").await;
     let answer = store.claim(&jobs(), &request).await.unwrap();
     assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
+}
+
+fn under(key: &str) -> NewItem {
+    let mut item = item(None, key);
+    item.dedup = Some(Key::new(key).unwrap());
+    item
+}
+
+#[tokio::test]
+async fn a_put_under_keys_that_are_in_use_does_not_wait_for_their_completion() {
+    let store = open("in_use").await;
+    let [a, b] = [under("a"), under("b")];
+    store.put(&jobs(), &[a.clone(), b.clone()]).await.unwrap();
+    let claimed = claim(&store, 2).await;
+    assert_eq!([claimed[0].claim.item, claimed[1].claim.item], [a.id, b.id]);
+    let mut db = connection().await;
+    let keeps = format!(
+        "BEGIN; SELECT FROM in_use.lease_queue_items WHERE id = '\\x{}' FOR UPDATE",
+        b.id
+    );
+    run(&mut db, &keeps).await;
+    // One is complete, but for the commit, and the other waits.
+    let completes = {
+        let store = store.clone();
+        let all = claimed.into_iter().map(|one| (one.claim, Settle::Complete));
+        let all: Vec<_> = all.collect();
+        tokio::spawn(async move { store.settle(&jobs(), &all).await })
+    };
+    until_somebody_waits("in_use").await;
+    let again = [under("b"), under("a")];
+    let added = store.put(&jobs(), &again).await.unwrap();
+    let [of_a, of_b] = [a.id, b.id].map(|of| Added::Duplicate { of });
+    assert_eq!(added, [of_b, of_a]);
+    assert!(!completes.is_finished());
+    commit(db).await;
+    for settled in completes.await.unwrap() {
+        assert_eq!(settled.unwrap(), Settled::Done);
+    }
+    assert!(claim(&store, 5).await.is_empty());
+}
+
+#[tokio::test]
+async fn puts_under_the_same_keys_in_any_order_do_not_wait_for_each_other() {
+    // A deadlock would outlast the requests.
+    let server = PostgresServer::builder()
+        .fsync(false)
+        .config("deadlock_timeout", "10min")
+        .start()
+        .unwrap();
+    let store = PostgresQueues::open(options_at(&server, "same"))
+        .await
+        .unwrap();
+    let mut db = PgConnection::connect(&server.url().to_string())
+        .await
+        .unwrap();
+    run(
+        &mut db,
+        "BEGIN; INSERT INTO same.lease_queue_dedup (queue, key, item, until_us)
+            VALUES ('jobs', 'm', '\\x00', 9223372036854775807)",
+    )
+    .await;
+    let put = |keys: &[&str]| {
+        let (store, items) = (store.clone(), keys.iter().map(|key| under(key)));
+        let items: Vec<_> = items.collect();
+        tokio::spawn(async move { store.put(&jobs(), &items).await })
+    };
+    let first = put(&["z", "m", "a"]);
+    until_some_wait(&server, "same", 1).await;
+    let second = put(&["a", "z"]);
+    until_some_wait(&server, "same", 2).await;
+    run(&mut db, "ROLLBACK").await;
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    assert_eq!(first.unwrap(), [Added::Added; 3]);
+    let second = second.unwrap();
+    let others = |added: &Added| matches!(added, Added::Duplicate { .. });
+    assert!(second.iter().all(others), "{second:?}");
+    // In the order in which they were put.
+    let bodies: Vec<_> = claim(&store, 5).await.into_iter().map(|c| c.body).collect();
+    assert_eq!(bodies, ["z", "m", "a"]);
 }

@@ -18,6 +18,9 @@ DECLARE
     v_ready bigint;
     v_place bigint;
     v_id bytea;
+    v_n integer;
+    -- Whose deduplication key is another's.
+    v_others boolean[] := array_fill(false, ARRAY[cardinality(p_ids)]);
     v_new boolean := false;
 BEGIN
     -- Whoever puts into a group holds its row: the order of the numbers is that of
@@ -38,31 +41,46 @@ BEGIN
         PERFORM set_config('lock_timeout', '20ms', true);
     END LOOP;
     v_now := {now};
-    FOR i IN 1 .. cardinality(p_ids) LOOP
-        v_id := p_ids[i];
+    -- Whoever puts under the same keys takes them in the same order, so that no two wait
+    -- for each other; and whoever completes what is under a key is not waited for.
+    FOR v_n IN
+        SELECT u.n FROM unnest(p_dedups) WITH ORDINALITY AS u (key, n) WHERE u.key IS NOT NULL
+        ORDER BY u.key COLLATE "C", u.n
+    LOOP
+        v_id := p_ids[v_n];
         CONTINUE WHEN EXISTS (
             SELECT FROM {queue_items} AS t WHERE t.queue = p_queue AND t.id = v_id
         ) OR EXISTS (
             SELECT FROM {queue_settled} AS s WHERE s.queue = p_queue AND s.item = v_id
                 AND s.completed AND s.until_us > v_now
         );
-        IF p_dedups[i] IS NOT NULL THEN
+        SELECT d.item INTO o_other FROM {queue_dedup} AS d
+            WHERE d.queue = p_queue AND d.key = p_dedups[v_n] AND d.until_us > v_now;
+        IF NOT FOUND THEN
             INSERT INTO {queue_dedup} AS d (queue, key, item, until_us)
-                VALUES (p_queue, p_dedups[i], v_id, 9223372036854775807)
+                VALUES (p_queue, p_dedups[v_n], v_id, 9223372036854775807)
                 ON CONFLICT (queue, key) DO UPDATE
                     SET item = excluded.item, until_us = excluded.until_us
                     WHERE d.until_us <= v_now;
-            IF NOT FOUND THEN
-                SELECT d.item INTO o_other FROM {queue_dedup} AS d
-                    WHERE d.queue = p_queue AND d.key = p_dedups[i];
-                -- Unless it was put by a copy of this very request meanwhile.
-                IF o_other <> v_id THEN
-                    o_n := i;
-                    RETURN NEXT;
-                END IF;
-                CONTINUE;
-            END IF;
+            CONTINUE WHEN FOUND;
+            SELECT d.item INTO o_other FROM {queue_dedup} AS d
+                WHERE d.queue = p_queue AND d.key = p_dedups[v_n];
         END IF;
+        v_others[v_n] := true;
+        -- Unless it was put by a copy of this very request meanwhile.
+        IF o_other <> v_id THEN
+            o_n := v_n;
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+    FOR i IN 1 .. cardinality(p_ids) LOOP
+        v_id := p_ids[i];
+        CONTINUE WHEN v_others[i] OR EXISTS (
+            SELECT FROM {queue_items} AS t WHERE t.queue = p_queue AND t.id = v_id
+        ) OR EXISTS (
+            SELECT FROM {queue_settled} AS s WHERE s.queue = p_queue AND s.item = v_id
+                AND s.completed AND s.until_us > v_now
+        );
         v_ready := v_now + p_delays[i];
         INSERT INTO {queue_items} AS t (queue, id, grp, dedup, body, put_us, ready_us)
             VALUES (p_queue, v_id, p_groups[i], p_dedups[i], p_bodies[i], v_now, v_ready)
