@@ -24,7 +24,7 @@ use crate::keyed::unanswered;
 use crate::name::QueueName;
 
 /// The most requests in a batch: each may answer with a large payload, for which all
-/// the others wait.
+/// the others wait. Where that takes longer than they do, batches get smaller.
 const MOST: usize = 64;
 
 /// Whoever sends batches.
@@ -61,6 +61,8 @@ struct Line<S: Sends> {
     taker: bool,
     /// The last batch held more requests than go alone, so the next may too.
     crowd: bool,
+    /// The most requests in the next batch.
+    most: usize,
 }
 
 impl<S: Sends> Default for Line<S> {
@@ -70,6 +72,7 @@ impl<S: Sends> Default for Line<S> {
             under_way: 0,
             taker: false,
             crowd: false,
+            most: MOST,
         }
     }
 }
@@ -87,7 +90,7 @@ impl<S: Sends> Line<S> {
         let mut left = VecDeque::new();
         for one in self.waiting.drain(..) {
             let fits = batch.first().is_none_or(|first| {
-                batch.len() < MOST && S::go_together(&first.request, &one.request)
+                batch.len() < self.most && S::go_together(&first.request, &one.request)
             });
             match fits {
                 true => batch.push(one),
@@ -260,6 +263,21 @@ impl<S: Sends> Drop for Turn<S> {
     }
 }
 
+impl<S: Sends> Turn<S> {
+    /// What came of so many requests: if nobody knows, the next are to be fewer, or all
+    /// might fail again by being too many.
+    fn came_back(&self, requests: usize, known: bool) {
+        let Some(way) = &self.0 else { return };
+        if let Some(line) = way.gather.lines().get_mut(&way.place) {
+            line.most = match (known, requests) {
+                (true, _) => (line.most * 2).min(MOST),
+                (false, 0 | 1) => line.most,
+                (false, _) => line.most.min(requests / 2),
+            };
+        }
+    }
+}
+
 async fn take<S: Sends>(mut taker: Taker<S>) {
     // Whoever is ready to run may have a request too.
     tokio::task::yield_now().await;
@@ -297,15 +315,23 @@ async fn take<S: Sends>(mut taker: Taker<S>) {
             biased;
             answers = &mut sending => answers,
             // As if each had dropped a request of its own.
-            () = all_leave(&mut callers) => return,
+            () = all_leave(&mut callers) => {
+                turn.came_back(requests.len(), false);
+                return;
+            }
         }
     };
+    turn.came_back(requests.len(), answers.iter().any(is_known));
     // First, so that whoever is woken finds the way free.
     drop(turn);
     let mut answers = answers.into_iter();
     for caller in callers {
         let _ = caller.send(answers.next().unwrap_or_else(|| Err(unanswered())));
     }
+}
+
+fn is_known<A>(answer: &Result<A, StoreError>) -> bool {
+    !matches!(answer, Err(error) if error.is_unknown_outcome())
 }
 
 async fn all_leave<A>(callers: &mut [oneshot::Sender<A>]) {

@@ -190,6 +190,39 @@ async fn who_gets_no_answer_is_told_that_nobody_knows() {
     }
 }
 
+#[tokio::test]
+async fn batches_get_smaller_while_nobody_knows_what_came_of_them() {
+    let (gather, mut server) = (Gather::new(2, 1), Server::new());
+    let numbers = || (1..=16).map(|n| n * 2);
+    server.silent = true;
+    let first = ask(&gather, &server, 2);
+    until(|| server.sent().len() == 1).await;
+    let asked: Vec<_> = numbers().map(|n| ask(&gather, &server, n)).collect();
+    until(|| server.sent().len() == 2).await;
+    server.may.add_permits(2);
+    first.await.unwrap().unwrap_err();
+    for one in join_all(asked).await {
+        one.unwrap().unwrap_err();
+    }
+    // So does one that all have left.
+    let asked: Vec<_> = numbers().map(|n| ask(&gather, &server, n)).collect();
+    until(|| server.sent().len() == 4).await;
+    asked.iter().for_each(Asked::abort);
+    join_all(asked).await;
+    server.silent = false;
+    server.may.add_permits(100);
+    let asked: Vec<_> = numbers().map(|n| ask(&gather, &server, n)).collect();
+    for one in join_all(asked).await {
+        one.unwrap().unwrap();
+    }
+    let sizes: Vec<_> = server.sent().iter().map(Vec::len).collect();
+    assert_eq!(sizes[..4], [1, 16, 8, 8]);
+    assert_eq!(sizes[4], 4, "{sizes:?}");
+    // And larger again.
+    assert!(sizes[5..].iter().any(|size| *size > 4), "{sizes:?}");
+    assert_eq!(sizes[4..].iter().sum::<usize>(), 16);
+}
+
 #[test]
 fn a_runtime_that_ends_keeps_nobody_waiting_on_another() {
     let (gather, server) = (Gather::new(2, 1), Server::new());
