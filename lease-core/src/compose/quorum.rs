@@ -6,6 +6,7 @@
 //! a fencing token that a majority has agreed on before anybody sees it.
 
 mod acquire;
+mod attempts;
 mod background;
 mod claims;
 mod clock;
@@ -44,6 +45,7 @@ use crate::rules::QuorumRules;
 use crate::token::Token;
 use crate::ttl::Ttl;
 
+use attempts::Attempts;
 use background::Upkeep;
 pub use failures::NodeFailures;
 use handed::Handed;
@@ -109,6 +111,7 @@ struct Inner {
     chance: Chance,
     unsettled: Unsettled,
     handed: Handed,
+    attempts: Attempts,
 }
 
 impl Quorum {
@@ -172,6 +175,7 @@ impl Quorum {
                 chance,
                 unsettled: Unsettled::default(),
                 handed: Handed::default(),
+                attempts: Attempts::default(),
             }),
         })
     }

@@ -6,6 +6,7 @@
 
 mod model;
 mod nodes;
+mod repeats;
 mod rules;
 mod simulation;
 mod slow;

@@ -5,6 +5,7 @@
 mod agree;
 mod slack;
 mod standing;
+mod stays;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::StreamExt;
 use tokio::time::{Instant, timeout_at};
 
+use super::attempts::Turn;
 use super::background::runtime;
 use super::fan_out::{Answers, those_beside};
 use super::pace::Timed;
@@ -21,6 +23,8 @@ use super::{Inner, Node, give_back};
 use crate::backend::{AcquireOutcome, AcquireRequest, RefusedReason};
 use crate::error::StoreError;
 use crate::token::TokenRule;
+
+use stays::Earlier;
 
 /// How often one call asks again: after several had asked at once and none got a
 /// majority, or a copy of it was ahead.
@@ -35,9 +39,6 @@ const MOST_APART: Duration = Duration::from_secs(1);
 /// that does not answer: far longer than a node that is well needs.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// How long an acquire that is repeated waits for all nodes.
-const REPEATED: Duration = Duration::from_millis(200);
-
 type Answer = Result<AcquireOutcome, StoreError>;
 
 pub(super) async fn acquire(
@@ -45,16 +46,30 @@ pub(super) async fn acquire(
     request: &AcquireRequest,
 ) -> Result<AcquireOutcome, StoreError> {
     runtime()?;
+    let turn = inner.attempts.turn(request.owner).await;
+    let outcome = ask(inner, request, &turn).await;
+    if outcome.is_ok() {
+        turn.answered();
+    }
+    outcome
+}
+
+/// One attempt, however many rounds it takes.
+async fn ask(
+    inner: &Arc<Inner>,
+    request: &AcquireRequest,
+    turn: &Turn<'_>,
+) -> Result<AcquireOutcome, StoreError> {
     let mut takes_part = false;
     for again in 0.. {
         if !inner.unsettled.may_ask(request.owner).await {
             return Ok(AcquireOutcome::Refused(RefusedReason::Abandoned));
         }
         let asked = Instant::now();
-        let mut round = Round::new(inner, request);
+        let mut round = Round::new(inner, request, turn);
         round.ask().await;
         if round.votes.yes(inner) >= inner.majority {
-            match round.agree().await {
+            match round.agree(turn).await {
                 Ok(outcome) => {
                     if matches!(outcome, AcquireOutcome::Refused(_)) {
                         give_back::everything(inner, request);
@@ -94,6 +109,8 @@ struct Round {
     /// When it needs them, if nothing else says so.
     hedge: Instant,
     votes: Votes,
+    /// What this client knows of earlier attempts of this owner.
+    earlier: Earlier,
 }
 
 fn send(request: &Arc<AcquireRequest>) -> impl Fn(Arc<Node>) -> BoxFuture<'static, Answer> + use<> {
@@ -110,7 +127,7 @@ fn send(request: &Arc<AcquireRequest>) -> impl Fn(Arc<Node>) -> BoxFuture<'stati
 }
 
 impl Round {
-    fn new(inner: &Arc<Inner>, request: &AcquireRequest) -> Self {
+    fn new(inner: &Arc<Inner>, request: &AcquireRequest, turn: &Turn<'_>) -> Self {
         let turns = match request.rule {
             TokenRule::Next { .. } if inner.rules.second_round => inner.turns(),
             // Without a second round nobody could be asked for the token only.
@@ -130,6 +147,7 @@ impl Round {
             later: turns.later,
             hedge: asked + turns.hedge,
             votes: Votes::new(inner.nodes.len()),
+            earlier: Earlier::of(inner, request.owner, turn),
         };
         round.ask_for_next(turns.first);
         round
@@ -154,9 +172,7 @@ impl Round {
                 None => break,
             }
         }
-        if self.is_repeated() {
-            self.wait_for_the_rest().await;
-        }
+        self.wait_for_what_stays().await;
         // A token that comes late may be too high for this lease, and a grant
         // that comes late must be given back: wait a little.
         let votes = &mut self.votes;
@@ -164,27 +180,6 @@ impl Round {
             votes.put(i, answer);
         })
         .await;
-    }
-
-    /// Whether an earlier attempt of this owner has brought a node to a token, and
-    /// the nodes heard of do not show which token a majority is at.
-    fn is_repeated(&self) -> bool {
-        let mut granted = self.votes.granted();
-        self.votes.yes(&self.inner) >= self.inner.majority
-            && self.votes.agreed(self.inner.majority).is_none()
-            && granted.any(|(_, granted)| slack::is_whole_step(granted.token))
-    }
-
-    /// What was agreed once stays: hears all nodes, if that does not take long.
-    async fn wait_for_the_rest(&mut self) {
-        let later = std::mem::take(&mut self.later);
-        self.ask_for_next(later);
-        let until = Instant::now() + REPEATED;
-        while self.is_repeated()
-            && let Ok(Some((i, answer))) = timeout_at(until, self.first.next()).await
-        {
-            self.votes.put(i, answer);
-        }
     }
 
     /// The next answer, or none when somebody else has asked at the same time: who
@@ -222,6 +217,13 @@ impl Round {
             No::Refused(reason) => Ok(AcquireOutcome::Refused(reason)),
             No::Failed(error) => Err(error),
         };
+        // A lease that was handed out is not given back by a copy of its acquire.
+        if self.may_hide_a_lease() {
+            return match no {
+                Err(error) if error.is_unknown_outcome() => Err(error),
+                _ => Err(stays::unknown()),
+            };
+        }
         // The caller repeats it or abandons the owner; others get their turn before.
         if matches!(&no, Err(error) if error.is_unknown_outcome()) {
             if self.votes.is_contended() {

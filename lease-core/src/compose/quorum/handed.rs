@@ -58,6 +58,11 @@ impl Handed {
         state.order.insert(number, owner);
     }
 
+    /// What was handed out and not released or abandoned.
+    pub(super) fn token(&self, owner: Owner) -> Option<Token> {
+        self.state().held.get(&owner).map(|(token, _)| *token)
+    }
+
     /// Its holder releases it: whether exactly this was handed out here.
     pub(super) fn ends(&self, owner: Owner, token: Token) -> bool {
         let mut state = self.state();

@@ -61,6 +61,7 @@ pub(super) async fn release(
 pub(super) async fn abandon(inner: &Arc<Inner>, key: &Key, owner: Owner) -> Result<(), StoreError> {
     runtime()?;
     inner.handed.forget(owner);
+    inner.attempts.forget(owner);
     let answers = inner.ask_all(|node| {
         let key = key.clone();
         async move { node.backend.abandon(&key, owner).await }

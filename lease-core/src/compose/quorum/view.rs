@@ -59,7 +59,7 @@ pub(super) async fn inspect(inner: &Arc<Inner>, key: &Key) -> Result<KeyState, S
 /// Whether the answers still to come could show a lower mark, a holder, or that it
 /// has the key for longer.
 pub(super) fn is_open(inner: &Inner, states: &[KeyState], awaited: usize) -> bool {
-    let marks = states.iter().map(|state| state.high_water);
+    let marks = states.iter().filter_map(|state| state.high_water);
     if awaited > 0 && is_mark_open(inner, marks) {
         return true;
     }
@@ -110,7 +110,7 @@ fn merge_of(majority: usize, spare: usize, key: Key, states: &[KeyState]) -> Key
     let blocked = nth_greatest(blocks, in_the_way);
     KeyState {
         key,
-        high_water: mark(states.iter().map(|state| state.high_water), spare).flatten(),
+        high_water: mark(states.iter().filter_map(|state| state.high_water), spare),
         blocked_for: (holder.is_none() && !blocked.is_zero()).then_some(blocked),
         holder,
     }
@@ -122,7 +122,8 @@ fn merge_of(majority: usize, spare: usize, key: Key, states: &[KeyState]) -> Key
 /// A majority has a mark at or above each such token; of the nodes that
 /// answered, all but `spare` belong to it at least. A higher mark is one of a
 /// request that less than a majority granted: once all have answered it does
-/// not show.
+/// not show. A node without a mark may be one that came back empty: it counts as
+/// one that did not answer.
 pub(super) fn mark<T: Ord>(marks: impl Iterator<Item = T>, spare: usize) -> Option<T> {
     let marks: Vec<T> = marks.collect();
     let all_but_spare = marks.len().saturating_sub(spare).max(1);
@@ -201,6 +202,15 @@ mod tests {
             merged(&[blocked.clone(), blocked.clone(), blocked]),
             (8, None, Some(3))
         );
+    }
+
+    #[test]
+    fn the_mark_of_a_token_stands_when_a_node_with_it_comes_back_empty() {
+        // A majority had 5; the third node still has what it named at first.
+        let free = |mark| state(mark, None, None);
+        assert_eq!(merged(&[free(0), free(5), free(3)]), (5, None, None));
+        assert_eq!(merged(&[free(5), free(5), free(0)]), (5, None, None));
+        assert_eq!(merged(&[free(0), free(0), free(0)]), (0, None, None));
     }
 
     #[test]

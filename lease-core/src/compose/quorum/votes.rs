@@ -121,6 +121,14 @@ impl Votes {
         agreed.map(|(token, _)| *token)
     }
 
+    /// Whether a majority may stand at this token, with the nodes that have not
+    /// answered or have forgotten.
+    pub(super) fn may_stand(&self, inner: &Inner, token: Token) -> bool {
+        let there = self.granted().filter(|(_, granted)| granted.token == token);
+        let heard = self.outcomes().count() - self.quarantined().count();
+        there.count() + (self.0.len() - heard) >= inner.majority
+    }
+
     /// Whose grant ended before this one. What less than a majority had never
     /// was a lease.
     pub(super) fn taken_over(&self, inner: &Inner) -> Option<TakenOver> {

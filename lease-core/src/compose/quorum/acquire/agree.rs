@@ -9,6 +9,7 @@ use tokio::time::sleep;
 use super::standing::{Apart, Standing};
 use super::{Answer, Round, send, slack};
 use crate::backend::{AcquireOutcome, AcquireRequest, Granted};
+use crate::compose::quorum::attempts::Turn;
 use crate::compose::quorum::background::go_on;
 use crate::compose::quorum::fan_out::those_there;
 use crate::compose::quorum::{Inner, give_back};
@@ -23,11 +24,15 @@ const LAST_FREED_WITHIN: Duration = Duration::from_millis(320);
 impl Round {
     /// Brings a majority to one token and hands it out. The nodes that are slower
     /// are brought to it in the background.
-    pub(super) async fn agree(mut self) -> Result<AcquireOutcome, Apart> {
+    pub(super) async fn agree(mut self, turn: &Turn<'_>) -> Result<AcquireOutcome, Apart> {
         let inner = Arc::clone(&self.inner);
         // Granted by nobody at all is possible only with a rule left out; else the
         // token asked for is one that is being released.
-        let Some(token) = self.token() else {
+        let token = self.token().map_err(|error| Apart {
+            error,
+            overtaken: false,
+        })?;
+        let Some(token) = token else {
             return Err(Apart {
                 error: StoreError::unknown_outcome(
                     "no token is left for this owner; take a new one",
@@ -35,6 +40,8 @@ impl Round {
                 overtaken: false,
             });
         };
+        // First: this future may be dropped with the requests under way.
+        turn.tries(token);
         let exactly = Arc::new(AcquireRequest {
             rule: TokenRule::Exactly(token),
             ..(*self.request).clone()
@@ -92,17 +99,25 @@ impl Round {
     /// The token to agree on: the one that a majority has, or one above all that
     /// were granted; above what a release of this owner may still take away. None
     /// where there can be none.
-    fn token(&self) -> Option<Token> {
+    ///
+    /// # Errors
+    /// When it cannot be told which token a lease has that may stand.
+    fn token(&self) -> Result<Option<Token>, StoreError> {
         let released = self.inner.unsettled.released(self.request.owner);
         let stays = |token: &Token| released.is_none_or(|released| *token > released);
         if let TokenRule::Exactly(token) = self.request.rule {
-            return Some(token).filter(stays);
+            return Ok(Some(token).filter(stays));
         }
         let agreed = self.votes.agreed(self.inner.majority).filter(stays);
         let tokens = || self.votes.granted().map(|(_, granted)| granted.token);
-        let (least, largest) = (tokens().min()?, tokens().max()?);
+        let (Some(least), Some(largest)) = (tokens().min(), tokens().max()) else {
+            return Ok(None);
+        };
         if agreed.is_some() || !self.inner.rules.second_round {
-            return Some(agreed.unwrap_or(largest));
+            return Ok(Some(agreed.unwrap_or(largest)));
+        }
+        if let Some(token) = self.agreed_before(largest)?.filter(stays) {
+            return Ok(Some(token));
         }
         let granted = slack::Granted {
             least,
@@ -110,10 +125,10 @@ impl Round {
             clock: self.inner.latest_clock(),
         };
         let above = granted.above(self.asked.elapsed());
-        match released.filter(|released| above <= *released) {
+        Ok(match released.filter(|released| above <= *released) {
             Some(released) => Token::new(released.get() + 1).ok(),
             None => Some(above),
-        }
+        })
     }
 
     /// Lets the slow ones end: each is brought to the token, or freed when it
