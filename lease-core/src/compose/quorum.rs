@@ -71,7 +71,7 @@ use unsettled::Unsettled;
 /// that node's mark is at least T, so the next token is above it.
 ///
 /// Tokens follow the nodes' clocks: a node that answers later names a higher one,
-/// and cannot go back to a lower one. T is ahead by at least an eighth of a second,
+/// and cannot go back to a lower one. T is ahead by at least a quarter of a second,
 /// so that such a node is brought to it as well, in the background. One known to
 /// be much slower than the others, or ahead of them, is asked for T only; and for
 /// a token of its own where it is needed for a majority, or the others have not
@@ -82,8 +82,10 @@ use unsettled::Unsettled;
 /// is slow.
 ///
 /// # An owner
-/// is for one acquisition, as everywhere; here it must not ask again after a
-/// grant was handed out, and is refused when a request of its own may still be
+/// is for one acquisition of one client, as everywhere. When it asks again its lease
+/// keeps its token, or the outcome is unknown where too few nodes answer to tell it;
+/// a copy that another client sends at the same time may, rarely, end at a higher
+/// one, and the lease is lost. It is refused when a request of its own may still be
 /// under way after it was told *held*: take a new one then, as
 /// [`Leases`](crate::Leases) does.
 ///
@@ -293,7 +295,8 @@ impl LeaseBackend for Quorum {
 
     /// The grant that a majority shows, and the mark that no token handed out is
     /// above. A node's own mark may be higher, by what less than a majority granted
-    /// and gave back: that shows only where a node does not answer within a second.
+    /// and gave back: that shows only where a node does not answer within a second, or
+    /// has no mark, as one that came back empty.
     async fn inspect(&self, key: &Key) -> Result<KeyState, StoreError> {
         view::inspect(&self.inner, key).await
     }

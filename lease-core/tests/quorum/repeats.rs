@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use lease_core::{AcquireOutcome, LeaseBackend, QuorumRules, ReleaseOutcome, RenewOutcome, Token};
+use lease_core::{
+    AcquireOutcome, LeaseBackend, QuorumRules, ReleaseOutcome, RenewOutcome, StoreErrorKind, Token,
+};
 use tokio::time::sleep;
 
-use super::nodes::{LATE, SILENT, WELL, World, ask, key};
+use super::nodes::{AWAY, LATE, QUARANTINE, SILENT, WELL, World, ask, key};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -101,6 +103,26 @@ async fn a_copy_of_a_lease_gives_nothing_of_it_back() {
         world.nodes[0].is(WELL);
         is_kept(&world, token).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_nodes_say_is_told_where_none_of_them_grants() {
+    let world = World::new(&[1, 0, 0], QuorumRules::ALL);
+    let token = world.token(1).await;
+    for node in &world.nodes {
+        node.is(AWAY);
+    }
+    let error = world.acquire(1).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    for node in &world.nodes {
+        node.is(QUARANTINE);
+    }
+    let refused = world.acquire(1).await.unwrap();
+    assert!(matches!(refused, AcquireOutcome::Refused(_)), "{refused:?}");
+    for node in &world.nodes {
+        node.is(WELL);
+    }
+    is_kept(&world, token).await;
 }
 
 #[tokio::test(start_paused = true)]

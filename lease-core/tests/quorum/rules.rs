@@ -12,7 +12,7 @@ use lease_core::{
 };
 use tokio::time::Instant;
 
-use super::nodes::{AWAY, LATE, QUARANTINE, SILENT, WELL, World, ask, key, of};
+use super::nodes::{AWAY, LATE, Node, QUARANTINE, SILENT, WELL, World, ask, key, of};
 
 fn with_and_without(leave_out: fn(&mut QuorumRules)) -> [QuorumRules; 2] {
     let mut broken = QuorumRules::ALL;
@@ -164,6 +164,23 @@ async fn a_node_that_forgot_a_grant_gets_it_back_with_its_token_and_label() {
     // Now any one of them may go.
     world.nodes[0].is(AWAY);
     assert_eq!(world.renew(1, token).await.unwrap(), RenewOutcome::Renewed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_mark_of_a_lease_stands_when_a_node_comes_back_empty() {
+    let mut world = World::new(&[1, 0, 0], QuorumRules::ALL);
+    world.nodes[2].is(SILENT);
+    let token = world.token(1).await;
+    // The third node named a lower token, and is released before it is brought to it.
+    world.nodes[2].store.acquire(&ask(1)).await.unwrap();
+    world.nodes[2].is(WELL);
+    assert_eq!(world.release(1, token).await, ReleaseOutcome::Released);
+    let late = world.nodes[2].store.inspect(&key()).await.unwrap();
+    assert!(late.high_water < Some(token));
+    world.nodes[0] = Node::new(1);
+    let world = world.newcomer(QuorumRules::ALL);
+    let state = world.quorum.inspect(&key()).await.unwrap();
+    assert_eq!(state.high_water, Some(token));
 }
 
 #[tokio::test(start_paused = true)]

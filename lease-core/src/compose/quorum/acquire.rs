@@ -219,10 +219,7 @@ impl Round {
         };
         // A lease that was handed out is not given back by a copy of its acquire.
         if self.may_hide_a_lease() {
-            return match no {
-                Err(error) if error.is_unknown_outcome() => Err(error),
-                _ => Err(stays::unknown()),
-            };
+            return Err(no.err().unwrap_or_else(stays::unknown));
         }
         // The caller repeats it or abandons the owner; others get their turn before.
         if matches!(&no, Err(error) if error.is_unknown_outcome()) {

@@ -122,11 +122,10 @@ impl Votes {
     }
 
     /// Whether a majority may stand at this token, with the nodes that have not
-    /// answered or have forgotten.
+    /// answered. One in quarantine has forgotten it.
     pub(super) fn may_stand(&self, inner: &Inner, token: Token) -> bool {
         let there = self.granted().filter(|(_, granted)| granted.token == token);
-        let heard = self.outcomes().count() - self.quarantined().count();
-        there.count() + (self.0.len() - heard) >= inner.majority
+        there.count() + (self.0.len() - self.outcomes().count()) >= inner.majority
     }
 
     /// Whose grant ended before this one. What less than a majority had never
