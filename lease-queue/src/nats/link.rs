@@ -56,6 +56,13 @@ pub(super) struct Stored {
     pub(super) stored_us: i64,
 }
 
+impl Stored {
+    /// When it was stored, as the log reckons with it.
+    pub(super) fn us(&self) -> u64 {
+        u64::try_from(self.stored_us).unwrap_or(0)
+    }
+}
+
 /// Which message of a subject.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Which {

@@ -40,7 +40,7 @@ pub(super) use logs::Logs;
 pub(super) use shared::most_bytes as room;
 pub(super) use stream::ready as streams_ready;
 
-use super::link::{Link, Which};
+use super::link::{Link, Stored, Which};
 use message::Encoded;
 use shared::{Phase, Shared};
 use waiting::What;
@@ -215,14 +215,17 @@ impl<M: Machine> Log<M> {
         let shared = &self.shared;
         shared.state().used = Instant::now();
         let mut changed = shared.changed.subscribe();
-        let before = *changed.borrow();
+        let (before, stamp) = shared.last();
+        let before = before.revision;
         let history = self.history();
         let last = shared
             .link
             .read(&shared.subject, Which::Last, deadline)
             .await?;
+        let is_other = |stored: &Stored| stored.revision == before && stored.us() != stamp;
+        let is_other = last.as_ref().is_some_and(is_other);
         let last = last.map_or(0, |stored| stored.revision);
-        if before > last {
+        if before > last || is_other {
             // What was applied is not there: the log says what is.
             shared.nudge.notify_one();
             let anew = changed.wait_for(|_| self.history() != history);

@@ -208,9 +208,9 @@ fn start_writer<M: Machine>(shared: &Arc<Shared<M>>) {
 /// Reads and applies what follows in the log, and looks whether it does follow.
 async fn read_on<M: Machine>(shared: &Shared<M>) -> Result<Read, StoreError> {
     loop {
-        let last = shared.state().replica.last;
+        let (last, stamp) = shared.last();
         let (run, is_end) = read_run(shared, last.revision).await?;
-        if !stands(shared, last).await? {
+        if !stands(shared, last, stamp).await? {
             return Ok(Read::Lost);
         }
         for stored in &run {
@@ -258,15 +258,19 @@ async fn read_run<M: Machine>(
     Ok((run, false))
 }
 
-/// Whether what was applied last is in the log. Servers of a cluster may not have heard
-/// of it yet.
-async fn stands<M: Machine>(shared: &Shared<M>, last: Mark) -> Result<bool, StoreError> {
+/// Whether what was applied last is in the log, as it was stored then. Servers of a
+/// cluster may not have heard of it yet.
+async fn stands<M: Machine>(
+    shared: &Shared<M>,
+    last: Mark,
+    stamp: u64,
+) -> Result<bool, StoreError> {
     if last.revision == 0 {
         return Ok(true);
     }
     let deadline = shared.link.deadline();
     loop {
-        if snapshot::stands(shared, last).await? {
+        if snapshot::stands(shared, last).await? == Some(stamp) {
             return Ok(true);
         }
         if !shared.link.replicated || shared.link.pause(deadline).await.is_err() {

@@ -42,6 +42,9 @@ pub(super) struct Replica<M> {
     pub(super) machine: M,
     /// What was applied last.
     pub(super) last: Mark,
+    /// When that was stored, as its server says. Should the end of the log be lost, and
+    /// the same message be stored there again, this is another time.
+    pub(super) stamp: u64,
     /// The latest time.
     us: u64,
     /// Messages from the beginning of the log on.
@@ -82,6 +85,7 @@ impl<M: Machine> Default for Replica<M> {
         Self {
             machine: M::default(),
             last: Mark::default(),
+            stamp: 0,
             us: 0,
             count: 0,
             named: Named {
@@ -122,6 +126,7 @@ impl<M: Machine> Replica<M> {
             revision,
             nonce: message.nonce,
         });
+        self.stamp = us;
         self.us = self.us.max(us);
         self.count += 1;
         self.bytes = self.bytes.saturating_add(bytes as u64);
@@ -198,6 +203,7 @@ impl<M: Machine> Replica<M> {
 #[serde(deny_unknown_fields)]
 struct Head {
     count: u64,
+    stamp: u64,
     us: u64,
     named: Named,
     bytes: u64,
@@ -211,6 +217,7 @@ impl<M: Machine> Replica<M> {
     pub(super) fn save(&self) -> Result<Vec<Piece>, StoreError> {
         let head = Head {
             count: self.count,
+            stamp: self.stamp,
             us: self.us,
             named: self.named,
             bytes: self.bytes,
@@ -238,6 +245,7 @@ impl<M: Machine> Replica<M> {
         let mut replica = Self {
             machine: M::default(),
             last: Mark::default(),
+            stamp: head.stamp,
             us: head.us,
             count: head.count,
             named: head.named,

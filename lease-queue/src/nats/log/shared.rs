@@ -108,6 +108,12 @@ impl<M: Machine> Shared<M> {
         most_bytes(&self.link)
     }
 
+    /// What was applied last, and when that was stored.
+    pub(super) fn last(&self) -> (Mark, u64) {
+        let state = self.state();
+        (state.replica.last, state.replica.stamp)
+    }
+
     /// Lets somebody wait; by which number it is known.
     pub(super) fn enqueue(&self, what: What<M::Answer>) -> u64 {
         let number = self.state().enqueue(what);
@@ -119,7 +125,7 @@ impl<M: Machine> Shared<M> {
     /// `certain`.
     pub(super) fn take(&self, stored: &Stored, certain: bool) -> Taken {
         let mut state = self.state();
-        let revision = stored.revision;
+        let (revision, us) = (stored.revision, stored.us());
         let message = match message::decode::<M>(&stored.payload) {
             Ok(message) => message,
             Err(why) if revision > state.replica.last.revision => {
@@ -130,8 +136,10 @@ impl<M: Machine> Shared<M> {
             Err(_) => return Taken::Doubtful,
         };
         if revision <= state.replica.last.revision {
+            let is_last = revision == state.replica.last.revision;
             return match state.replica.at(revision) {
                 Some(nonce) if nonce != message.nonce => Taken::Doubtful,
+                _ if is_last && us != state.replica.stamp => Taken::Doubtful,
                 _ => Taken::Applied,
             };
         }
@@ -141,7 +149,6 @@ impl<M: Machine> Shared<M> {
             return Taken::Doubtful;
         }
         let nonce = message.nonce;
-        let us = u64::try_from(stored.stored_us).unwrap_or(0);
         let bytes = stored.payload.len();
         let outcome = state.replica.apply(revision, us, bytes, message);
         if let Some(flight) = state.flight.take_if(|flight| flight.nonce == nonce) {

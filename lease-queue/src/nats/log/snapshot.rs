@@ -174,11 +174,13 @@ pub(super) async fn find<M: Machine>(shared: &Shared<M>) -> Result<Option<Replic
     for pointer in pointers {
         let (revision, nonce) = pointer.as_of;
         let mark = Mark { revision, nonce };
-        if !stands(shared, mark).await? {
+        let Some(stamp) = stands(shared, mark).await? else {
             continue;
-        }
+        };
         match read(shared, &pointer).await? {
-            Some(replica) if replica.last == mark => return Ok(Some(replica)),
+            Some(replica) if (replica.last, replica.stamp) == (mark, stamp) => {
+                return Ok(Some(replica));
+            }
             _ => tracing::warn!(subject = %shared.subject, as_of = revision,
                 "a snapshot of a queue cannot be read; an older one is used"),
         }
@@ -186,14 +188,19 @@ pub(super) async fn find<M: Machine>(shared: &Shared<M>) -> Result<Option<Replic
     Ok(None)
 }
 
-/// Whether this message is in the log.
-pub(super) async fn stands<M: Machine>(shared: &Shared<M>, mark: Mark) -> Result<bool, StoreError> {
+/// When this message was stored, if it is in the log.
+pub(super) async fn stands<M: Machine>(
+    shared: &Shared<M>,
+    mark: Mark,
+) -> Result<Option<u64>, StoreError> {
     let link = &shared.link;
     let which = Which::From(mark.revision);
     let found = link.read(&shared.subject, which, link.deadline()).await?;
     let found = found.filter(|stored| stored.revision == mark.revision);
-    let message = found.and_then(|stored| message::decode::<M>(&stored.payload).ok());
-    Ok(message.is_some_and(|message| message.nonce == mark.nonce))
+    Ok(found.and_then(|stored| {
+        let message = message::decode::<M>(&stored.payload).ok()?;
+        (message.nonce == mark.nonce).then(|| stored.us())
+    }))
 }
 
 async fn read<M: Machine>(

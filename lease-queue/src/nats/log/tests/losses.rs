@@ -9,7 +9,8 @@ use lease_conformance::servers::nats::NatsServer;
 use tokio::time::Instant;
 
 use super::toy::add;
-use super::{Client, now, soon};
+use super::{Client, now, soon, subject};
+use crate::nats::link::{Set, Which};
 
 fn copy(from: &Path, to: &Path) {
     let _ = std::fs::remove_dir_all(to);
@@ -77,6 +78,42 @@ async fn a_client_notices_that_the_end_of_the_log_was_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_notices_that_the_end_of_the_log_was_written_anew() {
     goes_back(25).await;
+}
+
+/// Whoever did not see it come by sends the same bytes again, and they are stored where
+/// they were before, at another time: what follows from that time is another state.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_notices_that_the_end_of_the_log_was_written_anew_with_the_same_message() {
+    let server = NatsServer::builder().start().unwrap();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let data = server.folder().join("data");
+    let backup = server.folder().join("backup");
+    let far = Client::new(&server.url().through(proxy.address()).to_string()).await;
+    done(&far, 0).await;
+    server.stop().unwrap();
+    copy(&data, &backup);
+    server.start().unwrap();
+    done(&far, 1).await;
+    let (log, subject) = (far.log(), subject());
+    let link = &log.shared.link;
+    let last = link.read(&subject, Which::Last, link.deadline());
+    let last = last.await.unwrap().unwrap();
+    let history = far.log().history();
+    proxy.refuse();
+    server.stop().unwrap();
+    copy(&backup, &data);
+    server.start().unwrap();
+    let near = Client::new(&server.url().to_string()).await;
+    let log = near.log();
+    let link = &log.shared.link;
+    let set = link.set(&subject, None, last.payload, link.deadline());
+    assert!(matches!(set.await, Set::Done(revision) if revision == last.revision));
+    let mut changes = far.log().changes();
+    proxy.heal().unwrap();
+    let anew = changes.wait_for(|_| far.log().history() != history);
+    let anew = tokio::time::timeout(Duration::from_secs(30), anew).await;
+    anew.map(drop).unwrap();
+    assert_eq!(now(&far).await, now(&near).await);
 }
 
 /// What was decided in one history is not sent in another.
