@@ -66,11 +66,22 @@ enum Read {
     Broken,
 }
 
+/// What the state began with.
+#[derive(PartialEq, Eq)]
+enum Begun {
+    /// There is none yet.
+    Not,
+    /// The first message that was there, which need not be the first that ever was.
+    Blank,
+    /// A snapshot, or the whole log.
+    Whole,
+}
+
 pub(super) async fn follow<M: Machine>(shared: Arc<Shared<M>>) {
-    let mut is_known = false;
+    let mut begun = Begun::Not;
     loop {
         let ends = shared.link.line.borrow().ends;
-        let end = match reach_the_end(&shared, &mut is_known).await {
+        let end = match reach_the_end(&shared, &mut begun).await {
             Ok(true) => {
                 shared.phase.send_replace(Phase::Follows);
                 shared.work.notify_one();
@@ -102,30 +113,33 @@ fn is_final(error: &StoreError) -> bool {
 /// cannot be followed.
 async fn reach_the_end<M: Machine>(
     shared: &Shared<M>,
-    is_known: &mut bool,
+    begun: &mut Begun,
 ) -> Result<bool, StoreError> {
     loop {
-        if !*is_known {
+        if *begun == Begun::Not {
             let found = snapshot::find(shared).await?;
-            let has_all = found.is_some();
+            *begun = match found {
+                Some(_) => Begun::Whole,
+                None => Begun::Blank,
+            };
             shared.begin_anew(found.unwrap_or_default());
-            *is_known = true;
-            if !has_all && read_on(shared).await? == Read::ToTheEnd {
-                // As many messages without a snapshot never were.
-                if shared.state().replica.count >= STOP {
-                    shared.break_for(errors::no_beginning(&shared.subject));
-                    return Ok(false);
-                }
-            }
         }
         match read_on(shared).await? {
-            Read::ToTheEnd => return Ok(true),
+            // As many messages without a snapshot never were.
+            Read::ToTheEnd if *begun == Begun::Blank && shared.state().replica.count >= STOP => {
+                shared.break_for(errors::no_beginning(&shared.subject));
+                return Ok(false);
+            }
+            Read::ToTheEnd => {
+                *begun = Begun::Whole;
+                return Ok(true);
+            }
             Read::Broken => return Ok(false),
             Read::Lost => {
                 tracing::warn!(subject = %shared.subject,
                     "the end of a queue's log was lost: its state is read anew");
                 shared.phase.send_replace(Phase::Reading);
-                *is_known = false;
+                *begun = Begun::Not;
             }
         }
     }

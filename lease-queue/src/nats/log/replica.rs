@@ -242,6 +242,9 @@ impl<M: Machine> Replica<M> {
         let [window] = window.as_slice() else {
             return None;
         };
+        if head.named.covers > head.count {
+            return None;
+        }
         let mut replica = Self {
             machine: M::default(),
             last: Mark::default(),
