@@ -51,7 +51,8 @@ pub(super) struct At {
     /// It rises from message to message, not by one.
     pub(super) revision: u64,
     /// By the clock of the server that stored it, in microseconds since the Unix epoch;
-    /// never less than that of a message before.
+    /// never less than that of a message before: where that clock steps back, time goes
+    /// on from where it was by what passes from message to message.
     pub(super) us: u64,
 }
 

@@ -45,7 +45,7 @@ pub(super) struct Replica<M> {
     /// When that was stored, as its server says. Should the end of the log be lost, and
     /// the same message be stored there again, this is another time.
     pub(super) stamp: u64,
-    /// The latest time.
+    /// The time of the machine: it is at least the stamp, and never goes back.
     us: u64,
     /// Messages from the beginning of the log on.
     pub(super) count: u64,
@@ -126,8 +126,10 @@ impl<M: Machine> Replica<M> {
             revision,
             nonce: message.nonce,
         });
+        // What passed since the message before: a stamp that is far ahead, once, must not
+        // make time stand still until the others have come there.
+        self.us = self.us.saturating_add(us.saturating_sub(self.stamp));
         self.stamp = us;
-        self.us = self.us.max(us);
         self.count += 1;
         self.bytes = self.bytes.saturating_add(bytes as u64);
         if again || !based {

@@ -230,3 +230,19 @@ fn a_spoilt_snapshot_is_none() {
     unordered[0].1[0] = Bytes::from([&marks[24..48], &marks[..24]].concat());
     assert!(Replica::<Toy>::load(unordered).is_none());
 }
+
+/// One server's clock was wrong for a moment.
+#[test]
+fn time_goes_on_after_a_stamp_that_is_far_ahead_and_after_a_step_back() {
+    let mut replica = Replica::<Toy>::default();
+    let mut seen = Vec::new();
+    for (n, stamp) in (1..).zip([1_000, 2_000, 9_000_000, 3_000, 4_000, 1_500, 1_700]) {
+        let message = of(n, replica.last);
+        let verdict = replica.apply(n, stamp, 100, message).verdict;
+        assert!(matches!(verdict, Verdict::Applied(_)), "{verdict:?}");
+        seen.push(replica.machine.last.unwrap().us);
+    }
+    let ahead = 9_000_000;
+    let after = [0, 0, 1_000, 1_000, 1_200].map(|passed| ahead + passed);
+    assert_eq!(seen, [&[1_000, 2_000], &after[..]].concat());
+}
