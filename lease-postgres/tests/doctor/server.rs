@@ -125,11 +125,7 @@ async fn standbys_are_judged_by_what_a_commit_waits_for() {
     );
     let spare = quick().standby_of(&server).start().unwrap();
     spare.wait_until_linked().unwrap();
-    let both = format!("FIRST 1 ({}, {})", standby.name(), spare.name());
-    server
-        .config_set("synchronous_standby_names", &both)
-        .unwrap();
-    spare.wait_until_linked().unwrap();
+    server.set_synchronous_of(1, &[&standby, &spare]).unwrap();
     let found = look(url()).await;
     is(&found, "standbys", Severity::Healthy, "waits for 1 of 2");
     let found = look(url().asynchronous_commit(true)).await;

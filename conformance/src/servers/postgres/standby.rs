@@ -84,25 +84,40 @@ impl PostgresServer {
     /// If they do not follow this server within half a minute, or as of
     /// [`config_set`](Self::config_set).
     pub fn set_synchronous(&self, standbys: &[&PostgresServer]) -> Result<(), ServerError> {
+        self.set_synchronous_of(standbys.len(), standbys)
+    }
+
+    /// Of a primary: its commits wait for the first so many of these standbys that are
+    /// linked; the others stand by. Returns when the primary knows them all as such.
+    ///
+    /// # Errors
+    /// As of [`set_synchronous`](Self::set_synchronous).
+    pub fn set_synchronous_of(
+        &self,
+        needed: usize,
+        standbys: &[&PostgresServer],
+    ) -> Result<(), ServerError> {
         let names: Vec<String> = standbys.iter().map(|standby| standby.name()).collect();
         let quoted: Vec<String> = names.iter().map(|name| config::name(name)).collect();
         let value = match quoted.len() {
             0 => String::new(),
-            all => format!("FIRST {all} ({})", quoted.join(", ")),
+            _ => format!("FIRST {needed} ({})", quoted.join(", ")),
         };
         self.config_set("synchronous_standby_names", &value)?;
         let listed: Vec<String> = names.iter().map(|name| config::literal(name)).collect();
         if listed.is_empty() {
             return Ok(());
         }
+        let spare = names.len().saturating_sub(needed);
         let question = format!(
-            "SELECT count(DISTINCT application_name) FROM pg_stat_replication \
-             WHERE state = 'streaming' AND sync_state = 'sync' AND application_name IN ({})",
+            "SELECT count(DISTINCT application_name) FILTER (WHERE sync_state = 'sync') = {needed} \
+             AND count(DISTINCT application_name) FILTER (WHERE sync_state = 'potential') = {spare} \
+             FROM pg_stat_replication \
+             WHERE state = 'streaming' AND application_name IN ({})",
             listed.join(", ")
         );
         until("hear of its synchronous standbys", LIMIT, || {
-            let found = self.sql(&question)?.integer();
-            Ok(found.and_then(|found| usize::try_from(found).ok()) == Some(names.len()))
+            Ok(self.sql(&question)?.is_true())
         })
     }
 }
