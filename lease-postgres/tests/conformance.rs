@@ -204,7 +204,9 @@ impl OwnServer {
     /// A pooler that found no server refuses everybody for a second, and does not
     /// ask the server meanwhile.
     async fn is_back(&self) -> Result<(), FixtureError> {
-        const LIMIT: Duration = Duration::from_secs(30);
+        const LIMIT: Duration = Duration::from_secs(60);
+        // Of one login: the pooler may keep one waiting for a server that is gone.
+        const LOGIN: Duration = Duration::from_secs(5);
         const LOOK: Duration = Duration::from_millis(20);
         let Some(bouncer) = &self.bouncer else {
             return Ok(());
@@ -216,7 +218,7 @@ impl OwnServer {
             query("SELECT 1").execute(&mut db).await
         };
         let logs_in = async {
-            while asks().await.is_err() {
+            while !matches!(tokio::time::timeout(LOGIN, asks()).await, Ok(Ok(_))) {
                 tokio::time::sleep(LOOK).await;
             }
         };

@@ -119,6 +119,8 @@ impl PgBouncerBuilder {
         set("ignore_startup_parameters", "extra_float_digits".into());
         // A server that was down is back at once, not after 15 seconds.
         set("server_login_retry", "1".into());
+        // Of a server that does not answer: its usual 15 s are half of what a test waits.
+        set("server_connect_timeout", "3".into());
         if let Some(authority) = &self.authority {
             set("server_tls_sslmode", "verify-full".into());
             set("server_tls_ca_file", path(authority));
