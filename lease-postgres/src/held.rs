@@ -93,7 +93,7 @@ impl Held {
             // Before the look, so that nothing is missed between the two.
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            {
+            let room = {
                 let mut state = self.state();
                 if state.closed {
                     return Err(StoreError::unavailable(ENDED));
@@ -101,13 +101,16 @@ impl Held {
                 if let Some(up) = state.idle.pop() {
                     return Ok(Taken::new(self, up));
                 }
-                if opening.is_none() && state.open < self.most {
-                    state.open += 1;
-                    let (tell, told) = oneshot::channel();
-                    let not_before = state.not_before;
-                    self.runtime.spawn(open(Slot::new(self), not_before, tell));
-                    opening = Some(told);
-                }
+                let room = opening.is_none() && state.open < self.most;
+                state.open += usize::from(room);
+                room.then_some(state.not_before)
+            };
+            if let Some(not_before) = room {
+                let (tell, told) = oneshot::channel();
+                // Not under the lock: a runtime that ends drops it here and now, and the
+                // slot asks for the lock then.
+                self.runtime.spawn(open(Slot::new(self), not_before, tell));
+                opening = Some(told);
             }
             let Some(told) = &mut opening else {
                 changed.await;
@@ -326,6 +329,28 @@ fn backoff(failures: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::LEASES;
+    use crate::options::PostgresOptions;
+
+    /// The runtime drops at once what it is given then, with the room that it has.
+    #[test]
+    fn a_connection_that_is_asked_for_while_its_runtime_ends_is_refused() {
+        let runtime = || tokio::runtime::Runtime::new().unwrap();
+        let options = PostgresOptions::from_url("postgres://nobody@127.0.0.1:1/none").unwrap();
+        let schema = Schema::new(&LEASES, options.names.clone(), options.making);
+        let ended = runtime();
+        let handle = ended.handle().clone();
+        let held = Held::new(options.origin(), Arc::new(schema), handle, 1, Vec::new());
+        drop(ended);
+        let (tell, told) = std::sync::mpsc::channel();
+        // In a thread of its own: should it wait for ever, the test does not.
+        std::thread::spawn(move || {
+            let taken = runtime().block_on(held.take());
+            tell.send((taken.is_err(), held.state().open))
+        });
+        let told = told.recv_timeout(Duration::from_secs(10));
+        assert_eq!(told, Ok((true, 0)));
+    }
 
     #[test]
     fn pauses_grow_to_a_limit() {
