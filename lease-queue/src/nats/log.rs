@@ -7,10 +7,12 @@
 //! published, and comes by.
 //!
 //! Parts: `message` is the form of what is stored, `replica` is the machine with what
-//! keeps the log's promises around it, `follow` and `send` are the ways out of the log
-//! and into it, `waiting` is who waits for that, `snapshot` keeps the replica for those
-//! who come later, `stream` makes the two streams, and `logs` are those of one store.
+//! keeps the log's promises around it, `follow` and `consumer` are the way out of the log,
+//! `send` is the way into it, `waiting` is who waits for that, `snapshot` keeps the replica
+//! for those who come later, `stream` makes the two streams, and `logs` are those of one
+//! store.
 
+mod consumer;
 mod errors;
 mod follow;
 mod logs;
@@ -228,7 +230,7 @@ impl<M: Machine> Log<M> {
         let last = last.map_or(0, |stored| stored.revision);
         if before > last || is_other {
             // What was applied is not there: the log says what is.
-            shared.nudge.notify_one();
+            shared.doubt();
             let anew = changed.wait_for(|_| self.history() != history);
             let anew = timeout_at(deadline, anew).await;
             anew.map_err(|_| errors::not_read(shared.state().trouble.clone()))?
@@ -244,7 +246,7 @@ impl<M: Machine> Log<M> {
             if Instant::now() >= deadline {
                 return Err(errors::not_read(shared.state().trouble.clone()));
             }
-            shared.nudge.notify_one();
+            shared.hurry();
         }
     }
 

@@ -4,7 +4,9 @@
 //! here half a round trip later. It lives on one server (of three, perhaps not the one
 //! that leads), and is gone with that. So nothing depends on it: whoever waits for what
 //! may be in the log already has it read, by its sequence, from the server that leads
-//! the stream. While no consumer can be made (on 2.9 that takes seconds after the loss
+//! the stream, unless the consumer brings others just then. Messages of one log may lie far
+//! apart in the stream, so that each takes a round trip to read: where many are to be read,
+//! a consumer brings them. While no consumer can be made (on 2.9 that takes seconds after the loss
 //! of the server that led JetStream) everything goes on that way, with a round trip
 //! more.
 //!
@@ -19,22 +21,19 @@
 //!   applied last does not stand there any more, the end of the log was lost: the
 //!   replica is made anew, from a snapshot or from the beginning.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::DeliverPolicy;
-use async_nats::jetstream::consumer::push::{Ordered, OrderedConfig};
-use async_nats::jetstream::message::Message;
-use futures_util::StreamExt;
 use futures_util::future::join_all;
 use lease_core::StoreError;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::consumer::{Consumer, Next};
 use super::message::Mark;
-use super::replica::{KEPT, STOP};
+use super::replica::STOP;
+use super::send::SOON;
 use super::shared::{Phase, Shared, Taken};
 use super::{Machine, errors, snapshot};
 use crate::nats::errors as words;
@@ -48,6 +47,8 @@ const SILENCE: Duration = Duration::from_secs(2);
 const TOGETHER: u64 = 32;
 /// Messages that are read before they are applied.
 const RUN: usize = 256;
+/// As many are read before a consumer is made for the rest.
+const FEW: usize = 8;
 
 /// Why the log is not followed as before.
 enum End {
@@ -61,6 +62,8 @@ enum End {
 #[derive(PartialEq, Eq)]
 enum Read {
     ToTheEnd,
+    /// There are more.
+    On,
     /// Its end is not the one that was applied.
     Lost,
     Broken,
@@ -82,12 +85,12 @@ pub(super) async fn follow<M: Machine>(shared: Arc<Shared<M>>) {
     loop {
         let ends = shared.link.line.borrow().ends;
         let end = match reach_the_end(&shared, &mut begun).await {
-            Ok(true) => {
+            Ok(Reached::TheEnd(consumer)) => {
                 shared.phase.send_replace(Phase::Follows);
                 shared.work.notify_one();
-                follow_live(&shared, ends).await
+                follow_live(&shared, ends, consumer).await
             }
-            Ok(false) => End::Broken,
+            Ok(Reached::Broken) => End::Broken,
             Err(error) => {
                 if is_final(&error) {
                     shared.break_for(error);
@@ -109,12 +112,20 @@ fn is_final(error: &StoreError) -> bool {
     words::is_gone(error)
 }
 
-/// Reads the log to its end, from a snapshot on if there is no state yet. False if it
-/// cannot be followed.
+/// What came of going to the end.
+enum Reached {
+    /// With the consumer that brought the most of it, if one was needed.
+    TheEnd(Option<Consumer>),
+    /// It cannot be followed.
+    Broken,
+}
+
+/// Applies the log to its end as it is now, from a snapshot on if there is no state yet.
+/// Others write on meanwhile: that is not waited for.
 async fn reach_the_end<M: Machine>(
     shared: &Shared<M>,
     begun: &mut Begun,
-) -> Result<bool, StoreError> {
+) -> Result<Reached, StoreError> {
     loop {
         if *begun == Begun::Not {
             let found = snapshot::find(shared).await?;
@@ -124,17 +135,22 @@ async fn reach_the_end<M: Machine>(
             };
             shared.begin_anew(found.unwrap_or_default());
         }
-        match read_on(shared).await? {
+        let mut read = read_some(shared, FEW).await?;
+        let mut consumer = None;
+        if read == Read::On {
+            (read, consumer) = reach_from_afar(shared).await?;
+        }
+        match read {
             // As many messages without a snapshot never were.
             Read::ToTheEnd if *begun == Begun::Blank && shared.state().replica.count >= STOP => {
                 shared.break_for(errors::no_beginning(&shared.subject));
-                return Ok(false);
+                return Ok(Reached::Broken);
             }
-            Read::ToTheEnd => {
+            Read::ToTheEnd | Read::On => {
                 *begun = Begun::Whole;
-                return Ok(true);
+                return Ok(Reached::TheEnd(consumer));
             }
-            Read::Broken => return Ok(false),
+            Read::Broken => return Ok(Reached::Broken),
             Read::Lost => {
                 tracing::warn!(subject = %shared.subject,
                     "the end of a queue's log was lost: its state is read anew");
@@ -145,12 +161,52 @@ async fn reach_the_end<M: Machine>(
     }
 }
 
+/// The same where there is much to apply: with the consumer that brought it, if one could.
+async fn reach_from_afar<M: Machine>(
+    shared: &Shared<M>,
+) -> Result<(Read, Option<Consumer>), StoreError> {
+    let link = &shared.link;
+    let end = link.read(&shared.subject, Which::Last, link.deadline());
+    let end = end.await?.map_or(0, |stored| stored.revision);
+    let consumer = bring_on(shared, end).await;
+    while shared.last().0.revision < end {
+        match read_some(shared, RUN).await? {
+            Read::On => {}
+            read => return Ok((read, consumer)),
+        }
+    }
+    Ok((Read::ToTheEnd, consumer))
+}
+
+/// Applies what a consumer brings, up to this revision. `None` if it does not: the rest is
+/// to be read.
+async fn bring_on<M: Machine>(shared: &Shared<M>, end: u64) -> Option<Consumer> {
+    let made = timeout(SILENCE, Consumer::make(shared, Duration::ZERO));
+    let mut consumer = made.await.ok()?.ok();
+    while shared.last().0.revision < end {
+        let next = timeout(SILENCE, Consumer::next(&mut consumer)).await;
+        match next.ok()?? {
+            Next::Fits(stored) => match shared.take(&stored, false) {
+                Taken::Applied => {}
+                // It is read again, and judged then.
+                Taken::Doubtful | Taken::Broken => return None,
+            },
+            Next::Old => {}
+            Next::Doubtful => return None,
+        }
+    }
+    consumer
+}
+
 /// Follows the log as messages come, until something is in doubt.
-async fn follow_live<M: Machine>(shared: &Arc<Shared<M>>, ends: u64) -> End {
+async fn follow_live<M: Machine>(
+    shared: &Arc<Shared<M>>,
+    ends: u64,
+    mut consumer: Option<Consumer>,
+) -> End {
     let mut line = shared.link.line.clone();
-    let mut consumer: Option<Consumer> = None;
     let mut make = Box::pin(Consumer::make(shared, Duration::ZERO));
-    let mut silent = Instant::now() + SILENCE;
+    let mut heard = Instant::now();
     loop {
         shared.streams.store(consumer.is_some(), Ordering::Relaxed);
         start_writer(shared);
@@ -160,7 +216,7 @@ async fn follow_live<M: Machine>(shared: &Arc<Shared<M>>, ends: u64) -> End {
             () = is_connected_anew(&mut line, ends) => return End::Doubt,
             next = Consumer::next(&mut consumer), if is_live => match next {
                 Some(Next::Fits(stored)) => match shared.take(&stored, false) {
-                    Taken::Applied => silent = Instant::now() + SILENCE,
+                    Taken::Applied => heard = Instant::now(),
                     Taken::Doubtful => return End::Doubt,
                     Taken::Broken => return End::Broken,
                 },
@@ -179,19 +235,26 @@ async fn follow_live<M: Machine>(shared: &Arc<Shared<M>>, ends: u64) -> End {
                     make = Box::pin(Consumer::make(shared, AGAIN));
                 }
             },
-            () = shared.nudge.notified() => match read_on(shared).await {
-                Ok(Read::ToTheEnd) => {}
-                Ok(Read::Lost) => return End::Doubt,
-                Ok(Read::Broken) => return End::Broken,
-                Err(error) if is_final(&error) => {
-                    shared.break_for(error);
-                    return End::Broken;
+            in_any_case = shared.nudged() => {
+                // Whoever waits asks again.
+                if is_live && !in_any_case && heard.elapsed() < SOON {
+                    continue;
                 }
-                Err(error) => shared.note_trouble(error),
-            },
-            () = sleep_until(silent) => {
-                silent = Instant::now() + SILENCE;
-                shared.nudge.notify_one();
+                // What is far away comes by the consumer, as soon as there is one.
+                match read_some(shared, if is_live { FEW } else { RUN }).await {
+                    Ok(Read::ToTheEnd | Read::On) => {}
+                    Ok(Read::Lost) => return End::Doubt,
+                    Ok(Read::Broken) => return End::Broken,
+                    Err(error) if is_final(&error) => {
+                        shared.break_for(error);
+                        return End::Broken;
+                    }
+                    Err(error) => shared.note_trouble(error),
+                }
+            }
+            () = sleep_until(heard + SILENCE) => {
+                heard = Instant::now();
+                shared.doubt();
             }
         }
     }
@@ -219,36 +282,34 @@ fn start_writer<M: Machine>(shared: &Arc<Shared<M>>) {
     state.writer = Some(writer.abort_handle());
 }
 
-/// Reads and applies what follows in the log, and looks whether it does follow.
-async fn read_on<M: Machine>(shared: &Shared<M>) -> Result<Read, StoreError> {
-    loop {
-        let (last, stamp) = shared.last();
-        let (run, is_end) = read_run(shared, last.revision).await?;
-        if !stands(shared, last, stamp).await? {
-            return Ok(Read::Lost);
-        }
-        for stored in &run {
-            match shared.take(stored, true) {
-                Taken::Applied => {}
-                Taken::Doubtful => return Ok(Read::Lost),
-                Taken::Broken => return Ok(Read::Broken),
-            }
-        }
-        // As it was then: others go on.
-        if is_end {
-            return Ok(Read::ToTheEnd);
+/// Reads and applies what follows in the log, so many messages and some more, and looks
+/// whether they do follow.
+async fn read_some<M: Machine>(shared: &Shared<M>, most: usize) -> Result<Read, StoreError> {
+    let (last, stamp) = shared.last();
+    let (run, is_end) = read_run(shared, last.revision, most).await?;
+    if !stands(shared, last, stamp).await? {
+        return Ok(Read::Lost);
+    }
+    for stored in &run {
+        match shared.take(stored, true) {
+            Taken::Applied => {}
+            Taken::Doubtful => return Ok(Read::Lost),
+            Taken::Broken => return Ok(Read::Broken),
         }
     }
+    // As it was then: others go on.
+    Ok(if is_end { Read::ToTheEnd } else { Read::On })
 }
 
 /// Messages behind this one, and whether there were no more.
 async fn read_run<M: Machine>(
     shared: &Shared<M>,
     last: u64,
+    most: usize,
 ) -> Result<(Vec<Stored>, bool), StoreError> {
     let link = &shared.link;
     let (mut run, mut from, mut together) = (Vec::new(), last + 1, 1);
-    while run.len() < RUN {
+    while run.len() < most {
         let reads = (from..from + together)
             .map(|from| link.read(&shared.subject, Which::From(from), link.deadline()));
         let reads: Vec<_> = reads.collect();
@@ -291,76 +352,4 @@ async fn stands<M: Machine>(
             return Ok(false);
         }
     }
-}
-
-/// What a consumer brings.
-enum Next {
-    Fits(Stored),
-    /// It was applied before.
-    Old,
-    Doubtful,
-}
-
-struct Consumer {
-    messages: Ordered,
-    /// What was applied last when it was made: the first that it brings.
-    anchor: Option<Mark>,
-}
-
-type Making<'a> = Pin<Box<dyn Future<Output = Result<Consumer, StoreError>> + Send + 'a>>;
-
-impl Consumer {
-    fn make<M: Machine>(shared: &Shared<M>, after: Duration) -> Making<'_> {
-        Box::pin(async move {
-            sleep(after).await;
-            let link = &shared.link;
-            let anchor = shared.state().replica.last;
-            let config = OrderedConfig {
-                deliver_subject: link.context.client().new_inbox(),
-                filter_subject: shared.subject.clone(),
-                deliver_policy: DeliverPolicy::ByStartSequence {
-                    start_sequence: anchor.revision.max(1),
-                },
-                ..OrderedConfig::default()
-            };
-            let made = link.stream.create_consumer(config).await;
-            let made = made.map_err(|e| words::unavailable("no consumer was made", e))?;
-            let messages = made.messages().await;
-            Ok(Self {
-                messages: messages.map_err(|e| words::unavailable("no consumer was made", e))?,
-                anchor: (anchor.revision > 0).then_some(anchor),
-            })
-        })
-    }
-
-    /// `None` at its end.
-    async fn next(consumer: &mut Option<Self>) -> Option<Next> {
-        let this = consumer.as_mut()?;
-        let message = this.messages.next().await?.ok()?;
-        let (stored, pending) = stored(&message)?;
-        if pending >= KEPT / 2 {
-            return Some(Next::Doubtful);
-        }
-        match this.anchor {
-            // A server that was behind begins at its end.
-            Some(anchor) if stored.revision < anchor.revision => Some(Next::Old),
-            Some(anchor) if stored.revision > anchor.revision => Some(Next::Doubtful),
-            _ => {
-                this.anchor = None;
-                Some(Next::Fits(stored))
-            }
-        }
-    }
-}
-
-/// The message, and how many are behind it.
-fn stored(message: &Message) -> Option<(Stored, u64)> {
-    let info = message.info().ok()?;
-    let stored = Stored {
-        revision: info.stream_sequence,
-        stored_ms: words::unix_ms(info.published),
-        stored_us: words::unix_us(info.published),
-        payload: message.payload.clone(),
-    };
-    Some((stored, info.pending))
 }

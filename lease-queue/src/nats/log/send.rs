@@ -97,7 +97,7 @@ async fn press<M: Machine>(shared: &Shared<M>, parcel: &Parcel) {
             Set::Done(revision) => {
                 is_out = true;
                 if !shared.streams.load(Ordering::Relaxed) {
-                    shared.nudge.notify_one();
+                    shared.hurry();
                 }
                 until_it_is_by(shared, nonce, revision).await;
             }
@@ -113,7 +113,7 @@ async fn press<M: Machine>(shared: &Shared<M>, parcel: &Parcel) {
             Set::Unknown(error) => {
                 is_out = true;
                 shared.note_trouble(error);
-                shared.nudge.notify_one();
+                shared.doubt();
             }
             Set::Moved => {}
         }
@@ -129,13 +129,15 @@ async fn until_it_is_by<M: Machine>(shared: &Shared<M>, nonce: Nonce, revision: 
     while shared.is_awaited(nonce) && Instant::now() < end {
         let by = changed.wait_for(|last| *last >= revision);
         let is_by = timeout(SOON, by).await.is_ok();
-        if is_by {
-            if !shared.is_under_way(nonce) {
-                return;
-            }
-            // It has passed, and nobody saw it: the log is not what was applied.
-            sleep(SOON).await;
+        if !is_by {
+            shared.hurry();
+            continue;
         }
-        shared.nudge.notify_one();
+        if !shared.is_under_way(nonce) {
+            return;
+        }
+        // It has passed, and nobody saw it: the log is not what was applied.
+        sleep(SOON).await;
+        shared.doubt();
     }
 }

@@ -1,7 +1,7 @@
 //! What the tasks of one log and its users share.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use lease_core::StoreError;
@@ -69,7 +69,9 @@ pub(super) struct Shared<M: Machine> {
     /// There may be something to send.
     pub(super) work: Notify,
     /// Somebody waits for what may be in the log already.
-    pub(super) nudge: Notify,
+    nudge: Notify,
+    /// Whether that is to be read even if messages come by.
+    doubted: AtomicBool,
     /// Whether what is stored comes by of itself.
     pub(super) streams: AtomicBool,
 }
@@ -96,6 +98,7 @@ impl<M: Machine> Shared<M> {
             phase: watch::Sender::new(Phase::Reading),
             work: Notify::new(),
             nudge: Notify::new(),
+            doubted: AtomicBool::new(false),
             streams: AtomicBool::new(false),
         }
     }
@@ -119,6 +122,23 @@ impl<M: Machine> Shared<M> {
         let number = self.state().enqueue(what);
         self.work.notify_one();
         number
+    }
+
+    /// Has the log read, unless messages come by: what is waited for will be among them.
+    pub(super) fn hurry(&self) {
+        self.nudge.notify_one();
+    }
+
+    /// Has the log read in any case: what is waited for may not come by.
+    pub(super) fn doubt(&self) {
+        self.doubted.store(true, Ordering::Relaxed);
+        self.nudge.notify_one();
+    }
+
+    /// Returns when the log is to be read; whether in any case.
+    pub(super) async fn nudged(&self) -> bool {
+        self.nudge.notified().await;
+        self.doubted.swap(false, Ordering::Relaxed)
     }
 
     /// Takes the next message of the log. It follows the last one for sure if it is

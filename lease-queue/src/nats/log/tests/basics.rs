@@ -1,5 +1,6 @@
 //! What a log does where nothing fails.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lease_conformance::servers::nats::NatsServer;
@@ -8,6 +9,7 @@ use tokio::time::Instant;
 
 use super::toy::{Add, add};
 use super::{Client, soon};
+use crate::name::QueueName;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operations_are_answered_in_one_order_for_all_clients() {
@@ -25,6 +27,27 @@ async fn operations_are_answered_in_one_order_for_all_clients() {
     // And for one that comes late.
     let late = Client::new(&url).await.log();
     assert_eq!(late.read(Clone::clone, soon()).await.unwrap(), seen);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_lies_scattered_in_the_stream_is_read_in_few_requests() {
+    const EACH: u64 = 300;
+    let server = NatsServer::builder().start().unwrap();
+    let url = server.url().to_string();
+    let busy = Client::new(&url).await;
+    let other = busy.logs.of(&QueueName::new("other").unwrap());
+    for number in 0..EACH {
+        busy.log().submit(add(number), soon()).await.unwrap();
+        other.submit(add(number), soon()).await.unwrap();
+    }
+    let late = Client::new(&url).await;
+    let statistics = late.link().context.client().statistics();
+    let sent = || statistics.out_messages.load(Ordering::Relaxed);
+    let before = sent();
+    let seen = late.log().read(Clone::clone, soon()).await.unwrap();
+    assert_eq!(seen.applied, (0..EACH).collect::<Vec<_>>());
+    let sent = sent() - before;
+    assert!(sent < EACH / 4, "{sent} requests for {EACH} messages");
 }
 
 #[tokio::test(flavor = "multi_thread")]
