@@ -15,6 +15,8 @@ use async_trait::async_trait;
 use lease_conformance::bench::Drained;
 use lease_postgres::sqlx::PgPool;
 use lease_postgres::sqlx::postgres::PgPoolOptions;
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
 
 fn bodies(items: usize) -> Vec<Vec<String>> {
     let bodies = vec!["x".repeat(100); items];
@@ -29,8 +31,9 @@ macro_rules! work {
         // No two with one name: it is refused for a while.
         static WORKERS: AtomicUsize = AtomicUsize::new(0);
         let number = WORKERS.fetch_add(1, Ordering::Relaxed);
+        let storage = $storage;
         let worker = WorkerBuilder::new(format!("bench-{number}"))
-            .backend($storage)
+            .backend(storage)
             .parallelize(tokio::spawn)
             .build(move |_body: String, worker: WorkerContext| {
                 let done = Arc::clone(&done);
@@ -40,7 +43,10 @@ macro_rules! work {
                     }
                 }
             });
-        worker.run().await.unwrap();
+        // Its future is not known to be `Send` here.
+        let runtime = Handle::current();
+        let run = spawn_blocking(move || runtime.block_on(worker.run()).unwrap());
+        run.await.unwrap();
     }};
 }
 

@@ -23,15 +23,15 @@ fn main() {
     contest::main(contest::Peers {
         redis: |url| {
             Box::pin(async move {
-                let apalis: Box<dyn Drained> = Box::new(apalis::OnRedis::new(&url).await);
-                vec![apalis]
+                let apalis = apalis::OnRedis::new(&url).await;
+                vec![Box::new(apalis) as Box<dyn Drained>]
             })
         },
         postgres: |url| {
             Box::pin(async move {
-                let pgmq: Box<dyn Drained> = Box::new(pgmq::Pgmq::new(&url).await);
-                let apalis: Box<dyn Drained> = Box::new(apalis::OnPostgres::new(&url).await);
-                vec![pgmq, apalis]
+                let pgmq = pgmq::Pgmq::new(&url).await;
+                let apalis = apalis::OnPostgres::new(&url).await;
+                vec![Box::new(pgmq) as Box<dyn Drained>, Box::new(apalis)]
             })
         },
     });
