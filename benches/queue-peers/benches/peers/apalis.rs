@@ -15,6 +15,8 @@ use async_trait::async_trait;
 use lease_conformance::bench::Drained;
 use lease_postgres::sqlx::PgPool;
 use lease_postgres::sqlx::postgres::PgPoolOptions;
+use lease_redis::redis::Client;
+use lease_redis::redis::aio::ConnectionManagerConfig;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
@@ -54,7 +56,15 @@ pub(crate) struct OnRedis(apalis_redis::ConnectionManager);
 
 impl OnRedis {
     pub(crate) async fn new(url: &str) -> Self {
-        Self(apalis_redis::connect(url).await.unwrap())
+        // On a busy machine the driver's half second is soon over.
+        let config = ConnectionManagerConfig::new().set_response_timeout(None);
+        let client = Client::open(url).unwrap();
+        Self(
+            client
+                .get_connection_manager_with_config(config)
+                .await
+                .unwrap(),
+        )
     }
 
     fn storage(&self, tasks: usize) -> RedisStorage<String> {
