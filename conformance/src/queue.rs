@@ -21,7 +21,8 @@
 //! ```
 //!
 //! A store of queues also runs the suite of leases, through
-//! [`KeyedLeases`](lease_queue::KeyedLeases).
+//! [`KeyedLeases`](lease_queue::KeyedLeases). Tests of what is built on a store wrap it in
+//! one that counts, or fails when it is told to: see [`Wraps`].
 //!
 //! # What it holds a store to
 //! | group | rules |
@@ -49,6 +50,8 @@ mod client;
 mod context;
 mod fixture;
 mod harness;
+mod wrapped;
 
 pub use fixture::{QueueFixture, QueueTarget, fixture_fn};
 pub use harness::{QueueSuites, case_names, check, check_only, main, run};
+pub use wrapped::{Wrapped, Wraps};

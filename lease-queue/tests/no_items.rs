@@ -1,20 +1,18 @@
 //! A store that keeps keys alone: what is asked of items is told so, and is nothing else.
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use lease_core::{
-    Diagnosis, FenceWhen, Key, KeyState, Label, LeaseBackend, Owner, StoreError, StoreErrorKind,
-    Token, Ttl,
-};
+use lease_conformance::queue::{Wrapped, Wraps};
+use lease_core::{Key, Label, LeaseBackend, Owner, StoreError, StoreErrorKind, Ttl};
 use lease_queue::{
-    Added, Answer, Capabilities, ClaimRef, ClaimRequest, Depth, ItemId, ItemState, KeyedLeases,
-    Lane, MemoryQueues, NewItem, Queue, QueueError, QueueInput, QueueName, QueueStore, Settle,
-    Settled, What, check_items, check_put,
+    Added, Answer, Capabilities, ClaimRequest, Depth, ItemId, ItemState, KeyedLeases, MemoryQueues,
+    NewItem, Queue, QueueError, QueueInput, QueueName, QueueStore, What, check_items, check_put,
 };
 
 /// As a store of somebody else's might be.
@@ -29,7 +27,11 @@ impl KeysAlone {
 }
 
 #[async_trait]
-impl QueueStore for KeysAlone {
+impl Wraps for KeysAlone {
+    fn inner(&self) -> Arc<dyn QueueStore> {
+        Arc::new(self.0.clone())
+    }
+
     fn capabilities(&self) -> Capabilities {
         let mut can = self.0.capabilities();
         can.items = false;
@@ -48,14 +50,6 @@ impl QueueStore for KeysAlone {
         }
     }
 
-    async fn settle(
-        &self,
-        queue: &QueueName,
-        claims: &[(ClaimRef, Settle)],
-    ) -> Vec<Result<Settled, StoreError>> {
-        self.0.settle(queue, claims).await
-    }
-
     async fn abandon(
         &self,
         queue: &QueueName,
@@ -66,28 +60,6 @@ impl QueueStore for KeysAlone {
             Some(_) => self.0.abandon(queue, key, owner).await,
             None => self.no_items(),
         }
-    }
-
-    async fn fence(
-        &self,
-        queue: &QueueName,
-        lane: &Lane,
-        at_least: Token,
-        when: FenceWhen,
-    ) -> Result<Token, StoreError> {
-        self.0.fence(queue, lane, at_least, when).await
-    }
-
-    async fn inspect(&self, queue: &QueueName, key: &Key) -> Result<KeyState, StoreError> {
-        self.0.inspect(queue, key).await
-    }
-
-    fn keys(
-        &self,
-        queue: &QueueName,
-        prefix: &str,
-    ) -> BoxStream<'static, Result<KeyState, StoreError>> {
-        self.0.keys(queue, prefix)
     }
 
     fn items(&self, _: &QueueName, _: bool) -> BoxStream<'static, Result<ItemState, StoreError>> {
@@ -101,18 +73,6 @@ impl QueueStore for KeysAlone {
     async fn depth(&self, _: &QueueName) -> Result<Depth, StoreError> {
         self.no_items()
     }
-
-    async fn watch(
-        &self,
-        queue: &QueueName,
-        key: Option<&Key>,
-    ) -> Result<BoxStream<'static, ()>, StoreError> {
-        self.0.watch(queue, key).await
-    }
-
-    async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {
-        self.0.diagnose(ttl).await
-    }
 }
 
 #[track_caller]
@@ -125,7 +85,7 @@ fn is_told<T: std::fmt::Debug>(answer: Result<T, StoreError>) {
 
 #[tokio::test]
 async fn every_request_for_items_is_told_that_there_are_none() {
-    let (store, queue) = (KeysAlone::default(), QueueName::new("q").unwrap());
+    let (store, queue) = (Wrapped(KeysAlone::default()), QueueName::new("q").unwrap());
     let item = NewItem {
         id: ItemId::random().unwrap(),
         body: Bytes::new(),
@@ -153,8 +113,8 @@ async fn every_request_for_items_is_told_that_there_are_none() {
 
 #[tokio::test]
 async fn people_are_told_too_and_may_lease_keys() {
-    let store = std::sync::Arc::new(KeysAlone::default());
-    let queue = Queue::<u8>::builder(std::sync::Arc::<KeysAlone>::clone(&store), "q")
+    let store = Arc::new(Wrapped(KeysAlone::default()));
+    let queue = Queue::<u8>::builder(Arc::<Wrapped<KeysAlone>>::clone(&store), "q")
         .build()
         .unwrap();
     match queue.put(&7).await {

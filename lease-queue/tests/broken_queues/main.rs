@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lease_conformance::CaseResult;
-use lease_conformance::queue::{self, QueueFixture};
+use lease_conformance::queue::{self, QueueFixture, Wrapped};
 use lease_core::{Clock, Moment, SystemClock};
 use lease_queue::{MemoryQueues, QueueRules, QueueStore};
 
@@ -173,7 +173,7 @@ fn every_rule_of_the_reference_store_has_its_row() {
 fn groups_by_not_exists_have_two_owners_in_a_race_alone() {
     let fixture = || {
         queue::fixture_fn(|| async {
-            let store = NaiveGroups::default();
+            let store = Wrapped(NaiveGroups::default());
             Ok(move || Arc::new(store.clone()) as Arc<dyn QueueStore>)
         })
     };

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
-use lease_core::{Diagnosis, FenceWhen, Key, KeyState, Owner, StoreError, Token, Ttl};
+use lease_conformance::queue::Wraps;
+use lease_core::{Key, Owner, StoreError};
 use lease_queue::{
-    Added, Answer, Capabilities, ClaimRef, ClaimRequest, Depth, ItemId, ItemState, Lane,
-    MemoryQueues, NewItem, Phase, QueueName, QueueStore, Settle, Settled, What,
+    Added, Answer, ClaimRef, ClaimRequest, Depth, ItemId, ItemState, Lane, MemoryQueues, NewItem,
+    Phase, QueueName, QueueStore, Settle, Settled, What,
 };
 
 /// Every item is a queue of its own in a reference store: what is locked is the item.
@@ -58,9 +58,9 @@ impl NaiveGroups {
 }
 
 #[async_trait]
-impl QueueStore for NaiveGroups {
-    fn capabilities(&self) -> Capabilities {
-        self.items.capabilities()
+impl Wraps for NaiveGroups {
+    fn inner(&self) -> Arc<dyn QueueStore> {
+        Arc::new(self.items.clone())
     }
 
     async fn put(&self, _: &QueueName, items: &[NewItem]) -> Result<Vec<Added>, StoreError> {
@@ -133,36 +133,6 @@ impl QueueStore for NaiveGroups {
         Ok(())
     }
 
-    async fn fence(
-        &self,
-        queue: &QueueName,
-        lane: &Lane,
-        at_least: Token,
-        when: FenceWhen,
-    ) -> Result<Token, StoreError> {
-        self.items.fence(queue, lane, at_least, when).await
-    }
-
-    async fn inspect(&self, queue: &QueueName, key: &Key) -> Result<KeyState, StoreError> {
-        self.items.inspect(queue, key).await
-    }
-
-    fn keys(
-        &self,
-        queue: &QueueName,
-        prefix: &str,
-    ) -> BoxStream<'static, Result<KeyState, StoreError>> {
-        self.items.keys(queue, prefix)
-    }
-
-    fn items(
-        &self,
-        queue: &QueueName,
-        dead: bool,
-    ) -> BoxStream<'static, Result<ItemState, StoreError>> {
-        self.items.items(queue, dead)
-    }
-
     async fn requeue(&self, _: &QueueName, item: ItemId) -> Result<bool, StoreError> {
         self.items.requeue(&alone(item), item).await
     }
@@ -176,17 +146,5 @@ impl QueueStore for NaiveGroups {
             depth.in_flight += one.in_flight;
         }
         Ok(depth)
-    }
-
-    async fn watch(
-        &self,
-        queue: &QueueName,
-        key: Option<&Key>,
-    ) -> Result<BoxStream<'static, ()>, StoreError> {
-        self.items.watch(queue, key).await
-    }
-
-    async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {
-        self.items.diagnose(ttl).await
     }
 }

@@ -7,13 +7,12 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use futures_util::stream::BoxStream;
-use lease_conformance::queue::{QueueFixture, QueueTarget};
+use lease_conformance::queue::{QueueFixture, QueueTarget, Wrapped, Wraps};
 use lease_conformance::{FixtureError, Network, Restart};
-use lease_core::{Diagnosis, FenceWhen, Key, KeyState, Owner, StoreError, Survives, Token, Ttl};
+use lease_core::{StoreError, Survives};
 use lease_queue::{
-    Added, Answer, Capabilities, ClaimRef, ClaimRequest, Depth, ItemId, ItemState, Lane,
-    MemoryQueues, NewItem, QueueName, QueueStore, Settle, Settled,
+    Added, Answer, Capabilities, ClaimRef, ClaimRequest, MemoryQueues, NewItem, QueueName,
+    QueueStore, Settle, Settled,
 };
 use tokio::sync::Notify;
 
@@ -51,7 +50,7 @@ struct Remote {
 #[async_trait]
 impl QueueTarget for Remote {
     async fn client(&self) -> Result<Arc<dyn QueueStore>, FixtureError> {
-        Ok(Arc::new(Client(Arc::clone(&self.server))))
+        Ok(Arc::new(Wrapped(Client(Arc::clone(&self.server)))))
     }
 
     fn restart(&self) -> Option<&dyn Restart> {
@@ -110,7 +109,11 @@ impl Client {
 }
 
 #[async_trait]
-impl QueueStore for Client {
+impl Wraps for Client {
+    fn inner(&self) -> Arc<dyn QueueStore> {
+        Arc::new(self.memory())
+    }
+
     fn capabilities(&self) -> Capabilities {
         let mut can = self.memory().capabilities();
         let reach = can.guarantees.exclusion;
@@ -140,64 +143,5 @@ impl QueueStore for Client {
             Ok(()) => answers,
             Err(error) => claims.iter().map(|_| Err(error.clone())).collect(),
         }
-    }
-
-    async fn abandon(
-        &self,
-        queue: &QueueName,
-        key: Option<&Key>,
-        owner: Owner,
-    ) -> Result<(), StoreError> {
-        self.memory().abandon(queue, key, owner).await
-    }
-
-    async fn fence(
-        &self,
-        queue: &QueueName,
-        lane: &Lane,
-        at_least: Token,
-        when: FenceWhen,
-    ) -> Result<Token, StoreError> {
-        self.memory().fence(queue, lane, at_least, when).await
-    }
-
-    async fn inspect(&self, queue: &QueueName, key: &Key) -> Result<KeyState, StoreError> {
-        self.memory().inspect(queue, key).await
-    }
-
-    fn keys(
-        &self,
-        queue: &QueueName,
-        prefix: &str,
-    ) -> BoxStream<'static, Result<KeyState, StoreError>> {
-        self.memory().keys(queue, prefix)
-    }
-
-    fn items(
-        &self,
-        queue: &QueueName,
-        dead: bool,
-    ) -> BoxStream<'static, Result<ItemState, StoreError>> {
-        self.memory().items(queue, dead)
-    }
-
-    async fn requeue(&self, queue: &QueueName, item: ItemId) -> Result<bool, StoreError> {
-        self.memory().requeue(queue, item).await
-    }
-
-    async fn depth(&self, queue: &QueueName) -> Result<Depth, StoreError> {
-        self.memory().depth(queue).await
-    }
-
-    async fn watch(
-        &self,
-        queue: &QueueName,
-        key: Option<&Key>,
-    ) -> Result<BoxStream<'static, ()>, StoreError> {
-        self.memory().watch(queue, key).await
-    }
-
-    async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {
-        self.memory().diagnose(ttl).await
     }
 }

@@ -14,6 +14,7 @@ use crate::check::Rule;
 use crate::conduct::{Plan, lines, run, seed};
 use crate::thread::Threads;
 use crate::worker::Effect;
+use lease_conformance::queue::Wrapped;
 use naive::NaiveGroups;
 
 #[tokio::test]
@@ -31,7 +32,7 @@ async fn groups_by_not_exists_are_caught_with_two_owners() {
     let mut seed = seed();
     // It takes two that ask at the same time, which a busy machine may keep apart.
     for _ in 0..20 {
-        let crew = Threads::new(Arc::new(NaiveGroups::default()));
+        let crew = Threads::new(Arc::new(Wrapped(NaiveGroups::default())));
         let (broken, _) = run(&plan, seed, &crew, None).await;
         due.retain(|rule| broken.iter().all(|broken| broken.0 != *rule));
         if due.is_empty() {

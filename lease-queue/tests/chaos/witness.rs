@@ -4,13 +4,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use futures_util::stream::BoxStream;
-use lease_core::{
-    Diagnosis, DriftAllowance, FenceWhen, Key, KeyState, Owner, StoreError, Token, Ttl,
-};
+use lease_conformance::queue::{Wrapped, Wraps};
+use lease_core::{DriftAllowance, Key, Owner, StoreError, Ttl};
 use lease_queue::{
-    Added, Answer, Capabilities, ClaimRef, ClaimRequest, Claimed, Depth, ItemId, ItemState, Lane,
-    NewItem, QueueName, QueueStore, Settle, Settled,
+    Answer, ClaimRef, ClaimRequest, Claimed, Lane, QueueName, QueueStore, Settle, Settled,
 };
 
 use crate::record::{Answered, Of, Record, Seen, now};
@@ -40,8 +37,8 @@ fn deadline(asked: u64, ttl: Ttl) -> u64 {
 }
 
 impl Witness {
-    pub(crate) fn of(store: Arc<dyn QueueStore>, record: Arc<Record>) -> Arc<Self> {
-        Arc::new(Self { store, record })
+    pub(crate) fn of(store: Arc<dyn QueueStore>, record: Arc<Record>) -> Arc<Wrapped<Self>> {
+        Arc::new(Wrapped(Self { store, record }))
     }
 
     fn claimed(&self, item: &Claimed, asked: u64, from: u64, ttl: Ttl) {
@@ -77,13 +74,9 @@ impl Witness {
 }
 
 #[async_trait]
-impl QueueStore for Witness {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    async fn put(&self, queue: &QueueName, items: &[NewItem]) -> Result<Vec<Added>, StoreError> {
-        self.store.put(queue, items).await
+impl Wraps for Witness {
+    fn inner(&self) -> Arc<dyn QueueStore> {
+        Arc::clone(&self.store)
     }
 
     async fn claim(&self, queue: &QueueName, request: &ClaimRequest) -> Result<Answer, StoreError> {
@@ -130,55 +123,5 @@ impl QueueStore for Witness {
             at: now(),
         });
         self.store.abandon(queue, key, owner).await
-    }
-
-    async fn fence(
-        &self,
-        queue: &QueueName,
-        lane: &Lane,
-        at_least: Token,
-        when: FenceWhen,
-    ) -> Result<Token, StoreError> {
-        self.store.fence(queue, lane, at_least, when).await
-    }
-
-    async fn inspect(&self, queue: &QueueName, key: &Key) -> Result<KeyState, StoreError> {
-        self.store.inspect(queue, key).await
-    }
-
-    fn keys(
-        &self,
-        queue: &QueueName,
-        prefix: &str,
-    ) -> BoxStream<'static, Result<KeyState, StoreError>> {
-        self.store.keys(queue, prefix)
-    }
-
-    fn items(
-        &self,
-        queue: &QueueName,
-        dead: bool,
-    ) -> BoxStream<'static, Result<ItemState, StoreError>> {
-        self.store.items(queue, dead)
-    }
-
-    async fn requeue(&self, queue: &QueueName, item: ItemId) -> Result<bool, StoreError> {
-        self.store.requeue(queue, item).await
-    }
-
-    async fn depth(&self, queue: &QueueName) -> Result<Depth, StoreError> {
-        self.store.depth(queue).await
-    }
-
-    async fn watch(
-        &self,
-        queue: &QueueName,
-        key: Option<&Key>,
-    ) -> Result<BoxStream<'static, ()>, StoreError> {
-        self.store.watch(queue, key).await
-    }
-
-    async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {
-        self.store.diagnose(ttl).await
     }
 }

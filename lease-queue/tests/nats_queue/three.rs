@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use lease_conformance::FixtureError;
-use lease_conformance::queue::{QueueFixture, QueueTarget};
+use lease_conformance::queue::{QueueFixture, QueueTarget, Wrapped};
 use lease_conformance::servers::nats::cluster::NatsCluster;
 use lease_queue::QueueStore;
 use lease_queue::nats::NatsOptions;
@@ -47,6 +47,6 @@ impl QueueTarget for Three {
         let options = NatsOptions::from_url(&self.cluster.url().to_string())?;
         let store = crate::client(options).await?;
         let case = self.case.clone();
-        Ok(Arc::new(Renamed { store, case }))
+        Ok(Arc::new(Wrapped(Renamed { store, case })))
     }
 }

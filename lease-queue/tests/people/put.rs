@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use lease_conformance::queue::Wrapped;
 use lease_queue::{Added, MemoryQueues, Queue, QueueError, QueueInput, Raw};
 
 use crate::world::{Fault, Mail, Op, World, mail, ms, secs};
@@ -87,7 +88,7 @@ async fn settings_that_no_queue_takes_are_said_at_once() {
         builder().label("l".repeat(257)).build(),
     ];
     assert!(bad.iter().all(Result::is_err), "{bad:?}");
-    let named = Queue::<Mail>::builder(Arc::new(world), "\n").build();
+    let named = Queue::<Mail>::builder(Arc::new(Wrapped(world)), "\n").build();
     let error = named.unwrap_err();
     assert!(
         matches!(error, QueueError::Input(QueueInput::Name(_))),

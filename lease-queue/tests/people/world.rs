@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use lease_core::{
-    Clock, Diagnosis, FenceWhen, Key, KeyState, Moment, Owner, StoreError, StoreErrorKind, Token,
-    Ttl,
-};
+use lease_conformance::queue::{Wrapped, Wraps};
+use lease_core::{Clock, Key, Moment, Owner, StoreError, StoreErrorKind};
 use lease_queue::{
-    Added, Answer, Backoff, Capabilities, ClaimRef, ClaimRequest, Depth, ItemId, ItemState, Lane,
-    MemoryQueues, NewItem, Phase, Queue, QueueBuilder, QueueName, QueueStore, Settle, Settled,
+    Added, Answer, Backoff, ClaimRef, ClaimRequest, ItemState, MemoryQueues, NewItem, Phase, Queue,
+    QueueBuilder, QueueName, QueueStore, Settle, Settled,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -104,7 +102,7 @@ impl World {
 
     pub(crate) fn builder(&self) -> QueueBuilder<Mail, lease_queue::Json> {
         let clock: Arc<dyn Clock> = Arc::<TestClock>::clone(&self.clock);
-        Queue::builder(Arc::new(self.clone()), "mail")
+        Queue::builder(Arc::new(Wrapped(self.clone())), "mail")
             .clock(clock)
             .ttl(secs(10))
             .backoff(Backoff::NONE)
@@ -201,9 +199,9 @@ impl World {
 }
 
 #[async_trait]
-impl QueueStore for World {
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
+impl Wraps for World {
+    fn inner(&self) -> Arc<dyn QueueStore> {
+        Arc::new(self.memory.clone())
     }
 
     async fn put(&self, queue: &QueueName, items: &[NewItem]) -> Result<Vec<Added>, StoreError> {
@@ -238,53 +236,11 @@ impl QueueStore for World {
         self.act(Op::Abandon, call).await
     }
 
-    async fn fence(
-        &self,
-        queue: &QueueName,
-        lane: &Lane,
-        at_least: Token,
-        when: FenceWhen,
-    ) -> Result<Token, StoreError> {
-        self.memory.fence(queue, lane, at_least, when).await
-    }
-
-    async fn inspect(&self, queue: &QueueName, key: &Key) -> Result<KeyState, StoreError> {
-        self.memory.inspect(queue, key).await
-    }
-
-    fn keys(
-        &self,
-        queue: &QueueName,
-        prefix: &str,
-    ) -> BoxStream<'static, Result<KeyState, StoreError>> {
-        self.memory.keys(queue, prefix)
-    }
-
-    fn items(
-        &self,
-        queue: &QueueName,
-        dead: bool,
-    ) -> BoxStream<'static, Result<ItemState, StoreError>> {
-        self.memory.items(queue, dead)
-    }
-
-    async fn requeue(&self, queue: &QueueName, item: ItemId) -> Result<bool, StoreError> {
-        self.memory.requeue(queue, item).await
-    }
-
-    async fn depth(&self, queue: &QueueName) -> Result<Depth, StoreError> {
-        self.memory.depth(queue).await
-    }
-
     async fn watch(
         &self,
         queue: &QueueName,
         key: Option<&Key>,
     ) -> Result<BoxStream<'static, ()>, StoreError> {
         self.act(Op::Watch, self.memory.watch(queue, key)).await
-    }
-
-    async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {
-        self.memory.diagnose(ttl).await
     }
 }

@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use lease_core::{Diagnosis, FenceWhen, Key, KeyState, Owner, StoreError, Token, Ttl};
-use lease_queue::{
-    Added, Answer, Capabilities, ClaimRef, ClaimRequest, Depth, ItemId, ItemState, Lane, NewItem,
-    QueueName, QueueStore, Settle, Settled,
-};
+use lease_conformance::queue::{Wrapped, Wraps};
+use lease_core::{Key, StoreError};
+use lease_queue::{Answer, ClaimRequest, QueueName, QueueStore};
 use tokio::sync::watch;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,9 +25,9 @@ pub(crate) struct Counting {
 }
 
 impl Counting {
-    pub(crate) fn over(store: Arc<dyn QueueStore>) -> Arc<Self> {
+    pub(crate) fn over(store: Arc<dyn QueueStore>) -> Arc<Wrapped<Self>> {
         let counts = watch::Sender::default();
-        Arc::new(Self { store, counts })
+        Arc::new(Wrapped(Self { store, counts }))
     }
 
     /// How often was asked for something to claim.
@@ -46,13 +44,9 @@ impl Counting {
 }
 
 #[async_trait]
-impl QueueStore for Counting {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    async fn put(&self, queue: &QueueName, items: &[NewItem]) -> Result<Vec<Added>, StoreError> {
-        self.store.put(queue, items).await
+impl Wraps for Counting {
+    fn inner(&self) -> Arc<dyn QueueStore> {
+        Arc::clone(&self.store)
     }
 
     async fn claim(&self, queue: &QueueName, request: &ClaimRequest) -> Result<Answer, StoreError> {
@@ -66,61 +60,6 @@ impl QueueStore for Counting {
         answer
     }
 
-    async fn settle(
-        &self,
-        queue: &QueueName,
-        claims: &[(ClaimRef, Settle)],
-    ) -> Vec<Result<Settled, StoreError>> {
-        self.store.settle(queue, claims).await
-    }
-
-    async fn abandon(
-        &self,
-        queue: &QueueName,
-        key: Option<&Key>,
-        owner: Owner,
-    ) -> Result<(), StoreError> {
-        self.store.abandon(queue, key, owner).await
-    }
-
-    async fn fence(
-        &self,
-        queue: &QueueName,
-        lane: &Lane,
-        at_least: Token,
-        when: FenceWhen,
-    ) -> Result<Token, StoreError> {
-        self.store.fence(queue, lane, at_least, when).await
-    }
-
-    async fn inspect(&self, queue: &QueueName, key: &Key) -> Result<KeyState, StoreError> {
-        self.store.inspect(queue, key).await
-    }
-
-    fn keys(
-        &self,
-        queue: &QueueName,
-        prefix: &str,
-    ) -> BoxStream<'static, Result<KeyState, StoreError>> {
-        self.store.keys(queue, prefix)
-    }
-
-    fn items(
-        &self,
-        queue: &QueueName,
-        dead: bool,
-    ) -> BoxStream<'static, Result<ItemState, StoreError>> {
-        self.store.items(queue, dead)
-    }
-
-    async fn requeue(&self, queue: &QueueName, item: ItemId) -> Result<bool, StoreError> {
-        self.store.requeue(queue, item).await
-    }
-
-    async fn depth(&self, queue: &QueueName) -> Result<Depth, StoreError> {
-        self.store.depth(queue).await
-    }
-
     async fn watch(
         &self,
         queue: &QueueName,
@@ -129,9 +68,5 @@ impl QueueStore for Counting {
         let hints = self.store.watch(queue, key).await?;
         self.counts.send_modify(|counts| counts.subscribed = true);
         Ok(hints)
-    }
-
-    async fn diagnose(&self, ttl: Ttl) -> Result<Diagnosis, StoreError> {
-        self.store.diagnose(ttl).await
     }
 }
