@@ -207,6 +207,27 @@ impl FaultProxy {
         *self.traffic.borrow()
     }
 
+    /// Counts [`hops`](Self::hops) from 0 on. What is on its way belongs to what was
+    /// before.
+    pub fn count_hops(&self) {
+        self.shared.change(Engine::count_hops);
+    }
+
+    /// How often, since [`count_hops`](Self::count_hops), something crossed this
+    /// network **one after the other**, up to what has reached a client by now. A round
+    /// trip is two; what a server tells by itself is one.
+    ///
+    /// Bytes are one hop more than the latest of those that had reached their sender when
+    /// they came: the longest chain in which each may follow from the one before. It does
+    /// not depend on how fast anything is, and so shows how many round trips something
+    /// takes also on a busy machine. What does not follow from each other is still one
+    /// hop, as long as a [`delay`](Self::delay) keeps the answers to the first of it away
+    /// until the last was sent.
+    #[must_use]
+    pub fn hops(&self) -> u64 {
+        self.shared.look(Engine::hops)
+    }
+
     /// Waits until the traffic is as wanted: until so many bytes have passed or
     /// were swallowed, or so many connections were made. Gives what it then was.
     ///

@@ -189,6 +189,45 @@ async fn delayed_requests_do_not_wait_for_one_another() {
 }
 
 #[tokio::test]
+async fn what_follows_from_each_other_is_counted_and_nothing_else() {
+    let proxy = proxied_echo().await;
+    let (mut a, mut b) = (connect(&proxy).await, connect(&proxy).await);
+    says(&mut a, b"before").await;
+    proxy.count_hops();
+    assert_eq!(proxy.hops(), 0);
+    // Whatever connection they take.
+    for trips in 1..=4 {
+        let stream = if trips % 2 == 0 { &mut a } else { &mut b };
+        says(stream, b"one more").await;
+        assert_eq!(proxy.hops(), 2 * trips);
+    }
+    // At the same time, as long as the answers stay away.
+    proxy.count_hops();
+    proxy.delay(A_WHILE, A_WHILE);
+    tokio::join!(says(&mut a, b"this"), says(&mut b, b"and that"));
+    assert_eq!(proxy.hops(), 2);
+}
+
+#[tokio::test]
+async fn what_a_server_tells_by_itself_is_one_hop() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = FaultProxy::start(listener.local_addr().unwrap()).unwrap();
+    let mut client = connect(&proxy).await;
+    let (mut server, _) = listener.accept().await.unwrap();
+    proxy.count_hops();
+    server.write_all(b"news").await.unwrap();
+    let mut news = [0; 4];
+    client.read_exact(&mut news).await.unwrap();
+    assert_eq!(proxy.hops(), 1);
+    // What the client asks for it, and the answer.
+    client.write_all(b"what").await.unwrap();
+    server.read_exact(&mut news).await.unwrap();
+    server.write_all(b"this").await.unwrap();
+    client.read_exact(&mut news).await.unwrap();
+    assert_eq!(proxy.hops(), 3);
+}
+
+#[tokio::test]
 async fn a_cut_is_a_reset_and_new_connections_are_well() {
     let proxy = proxied_echo().await;
     let mut old = connect(&proxy).await;

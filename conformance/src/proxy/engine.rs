@@ -28,6 +28,8 @@ pub(super) struct Engine {
     swallow: [bool; 2],
     held: bool,
     waiting: Vec<Waiting>,
+    /// The latest hop that has reached the server, and a client.
+    hops: [u64; 2],
     /// Of connections that are gone.
     past: Traffic,
     pub(super) traffic: watch::Sender<Traffic>,
@@ -84,6 +86,7 @@ impl Engine {
             swallow: [false; 2],
             held: false,
             waiting: Vec::new(),
+            hops: [0; 2],
             past: Traffic::default(),
             traffic: watch::Sender::new(Traffic::default()),
             buffer: vec![0; 64 << 10],
@@ -180,6 +183,17 @@ impl Engine {
         self.connections.iter().map(seen).collect()
     }
 
+    pub(super) fn count_hops(&mut self) {
+        self.hops = [0; 2];
+        for link in self.connections.values_mut() {
+            link.flows.iter_mut().for_each(Flow::count_hops_anew);
+        }
+    }
+
+    pub(super) fn hops(&self) -> u64 {
+        self.hops[Direction::Reply.index()]
+    }
+
     // What the thread does.
 
     /// What to wait for, and until when at most.
@@ -232,7 +246,7 @@ impl Engine {
         };
         for id in all {
             let fate = match self.connections.get_mut(&id) {
-                Some(link) => link.pump(id, now, &mut self.past),
+                Some(link) => link.pump(id, now, &mut self.past, &mut self.hops),
                 None => continue,
             };
             if fate != Fate::Lives {
@@ -291,6 +305,8 @@ impl Engine {
         let Some(source) = link.ends(direction).0.map(Arc::clone) else {
             return;
         };
+        // It may follow from whatever has reached its sender by now.
+        let hop = self.hops[1 - i] + 1;
         for _ in 0..READS {
             let due = Instant::now() + self.delay[i];
             let swallows = link.hangs || self.swallow[i];
@@ -315,7 +331,7 @@ impl Engine {
                         let found = self.waiting.iter().position(waits);
                         flow.waiting = found.map(|at| self.waiting.remove(at));
                     }
-                    let lost = flow.push(&self.buffer[..count], due);
+                    let lost = flow.push(&self.buffer[..count], due, hop);
                     self.past.swallowed_bytes += lost as u64;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
@@ -362,13 +378,21 @@ impl Link {
         }
     }
 
-    fn pump(&mut self, id: ConnectionId, now: Instant, past: &mut Traffic) -> Fate {
+    fn pump(
+        &mut self,
+        id: ConnectionId,
+        now: Instant,
+        past: &mut Traffic,
+        hops: &mut [u64; 2],
+    ) -> Fate {
         for direction in Direction::BOTH {
             let i = direction.index();
             let Some(sink) = self.ends(direction).1.map(Arc::clone) else {
                 continue;
             };
-            match self.flows[i].pump(id, &sink, now) {
+            let fate = self.flows[i].pump(id, &sink, now);
+            hops[i] = hops[i].max(self.flows[i].hop());
+            match fate {
                 Fate::Lives => {}
                 Fate::Hangs => {
                     (self.hangs, self.lossy) = (true, true);

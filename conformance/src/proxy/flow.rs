@@ -24,6 +24,8 @@ pub(super) struct Flow {
     pub(super) ended: bool,
     /// Bytes written.
     pub(super) passed: u64,
+    /// The greatest hop of those that were written.
+    hop: u64,
     pub(super) waiting: Option<Waiting>,
     /// A fault is in the queue: what comes after it goes nowhere.
     doomed: bool,
@@ -31,7 +33,11 @@ pub(super) struct Flow {
 
 #[derive(Debug)]
 enum Step {
-    Bytes { data: Vec<u8>, written: usize },
+    Bytes {
+        data: Vec<u8>,
+        written: usize,
+        hop: u64,
+    },
     End,
     Break,
     Fault(Then, watch::Sender<Option<ConnectionId>>),
@@ -47,8 +53,8 @@ pub(super) enum Fate {
 }
 
 impl Flow {
-    /// Takes bytes in; tells how many of them a fault swallowed.
-    pub(super) fn push(&mut self, bytes: &[u8], due: Instant) -> usize {
+    /// Takes bytes in, which are this hop; tells how many of them a fault swallowed.
+    pub(super) fn push(&mut self, bytes: &[u8], due: Instant, hop: u64) -> usize {
         if self.doomed {
             return bytes.len();
         }
@@ -65,8 +71,9 @@ impl Flow {
         if passes > 0 {
             let data = bytes[..passes].to_vec();
             self.queued += passes;
-            self.queue
-                .push_back((due, Step::Bytes { data, written: 0 }));
+            let written = 0;
+            let step = Step::Bytes { data, written, hop };
+            self.queue.push_back((due, step));
         }
         if let Some(fault) = fires {
             self.doomed = true;
@@ -94,8 +101,9 @@ impl Flow {
                 break;
             }
             match step {
-                Step::Bytes { data, written } => match sink.write(&data[*written..]) {
+                Step::Bytes { data, written, hop } => match sink.write(&data[*written..]) {
                     Ok(count) => {
+                        self.hop = self.hop.max(*hop);
                         *written += count;
                         self.queued -= count;
                         self.passed += count as u64;
@@ -138,6 +146,21 @@ impl Flow {
             .retain(|(_, step)| !matches!(step, Step::Fault(..)));
         for (due, _) in &mut self.queue {
             *due = now;
+        }
+    }
+
+    /// The latest hop of what was passed on.
+    pub(super) fn hop(&self) -> u64 {
+        self.hop
+    }
+
+    /// What is on its way belongs to what was before.
+    pub(super) fn count_hops_anew(&mut self) {
+        self.hop = 0;
+        for (_, step) in &mut self.queue {
+            if let Step::Bytes { hop, .. } = step {
+                *hop = 0;
+            }
         }
     }
 

@@ -1,12 +1,15 @@
-//! Servers that are killed and stand still, alone and three together.
+//! Servers that are killed and stand still, alone and three together, and that are far.
 // A failure shows the seed.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
+mod far;
 mod items;
 mod load;
 mod login;
 mod opening;
 mod takeover;
+#[path = "../trips/mod.rs"]
+mod trips;
 mod worker;
 
 use std::sync::Arc;

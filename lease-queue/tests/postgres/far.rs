@@ -6,7 +6,7 @@ use lease_conformance::proxy::FaultProxy;
 use lease_queue::postgres::PostgresQueues;
 
 use crate::support::{open, server};
-use crate::trips;
+use crate::trips::{self, Far};
 
 #[tokio::test]
 async fn what_becomes_free_is_claimed_within_three_round_trips() {
@@ -15,6 +15,5 @@ async fn what_becomes_free_is_claimed_within_three_round_trips() {
     let url = server().url().through(proxy.address()).to_string();
     let options = PostgresQueues::options(&url).unwrap();
     let far = PostgresQueues::open(options.schema("far").unwrap()).await;
-    proxy.delay(trips::TRIP / 2, trips::TRIP / 2);
-    trips::are_three_at_most(near, Arc::new(far.unwrap())).await;
+    trips::are_three_at_most(near, Far::new(far.unwrap(), proxy)).await;
 }

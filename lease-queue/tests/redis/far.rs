@@ -7,7 +7,7 @@ use lease_conformance::servers::redis::RedisServer;
 use lease_queue::redis::RedisQueues;
 
 use crate::support::queues;
-use crate::trips;
+use crate::trips::{self, Far};
 
 #[tokio::test]
 async fn what_becomes_free_is_claimed_within_three_round_trips() {
@@ -15,7 +15,6 @@ async fn what_becomes_free_is_claimed_within_three_round_trips() {
     let proxy = FaultProxy::start(server.address()).unwrap();
     let url = server.url().through(proxy.address()).to_string();
     let far = RedisQueues::open(RedisQueues::options(&url).unwrap()).await;
-    proxy.delay(trips::TRIP / 2, trips::TRIP / 2);
     let near = Arc::new(queues(&server).await);
-    trips::are_three_at_most(near, Arc::new(far.unwrap())).await;
+    trips::are_three_at_most(near, Far::new(far.unwrap(), proxy)).await;
 }

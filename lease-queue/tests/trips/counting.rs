@@ -1,9 +1,10 @@
-//! A store that counts what is asked of it.
+//! A store that counts what is asked of it, and whether a hint asked for that.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use lease_conformance::queue::{Wrapped, Wraps};
 use lease_core::{Key, StoreError};
@@ -13,6 +14,9 @@ use tokio::sync::watch;
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     asked: usize,
+    hints: usize,
+    /// Asked without a hint that was not followed yet: by a timer.
+    by_itself: usize,
     subscribed: bool,
     /// Asked in vain since it is subscribed: who asks sleeps now.
     asleep: bool,
@@ -21,25 +25,31 @@ struct Counts {
 #[derive(Debug)]
 pub(crate) struct Counting {
     store: Arc<dyn QueueStore>,
-    counts: watch::Sender<Counts>,
+    counts: Arc<watch::Sender<Counts>>,
 }
 
 impl Counting {
     pub(crate) fn over(store: Arc<dyn QueueStore>) -> Arc<Wrapped<Self>> {
-        let counts = watch::Sender::default();
+        let counts = Arc::default();
         Arc::new(Wrapped(Self { store, counts }))
     }
 
-    /// How often was asked for something to claim.
-    pub(crate) fn asked(&self) -> usize {
-        self.counts.borrow().asked
+    /// How often was asked for something to claim since it was asleep, and how often of
+    /// those no hint had come that asked for it.
+    pub(crate) fn asked(&self) -> (usize, usize) {
+        let counts = self.counts.borrow();
+        (counts.asked, counts.by_itself)
     }
 
+    /// Until who asks sleeps; from then on is counted.
     pub(crate) async fn until_asleep(&self) {
         let mut counts = self.counts.subscribe();
         let asleep = counts.wait_for(|counts| counts.asleep);
         let asleep = tokio::time::timeout(Duration::from_secs(60), asleep).await;
         drop(asleep.unwrap().unwrap());
+        self.counts.send_modify(|counts| {
+            (counts.asked, counts.hints, counts.by_itself) = (0, 0, 0);
+        });
     }
 }
 
@@ -52,7 +62,12 @@ impl Wraps for Counting {
     async fn claim(&self, queue: &QueueName, request: &ClaimRequest) -> Result<Answer, StoreError> {
         // What was subscribed to before it was sent.
         let subscribed = self.counts.borrow().subscribed;
-        self.counts.send_modify(|counts| counts.asked += 1);
+        self.counts.send_modify(|counts| {
+            counts.asked += 1;
+            if counts.hints < counts.asked - counts.by_itself {
+                counts.by_itself += 1;
+            }
+        });
         let answer = self.store.claim(queue, request).await;
         let vain = matches!(answer, Ok(Answer::Nothing { .. } | Answer::Held(_)));
         self.counts
@@ -67,6 +82,8 @@ impl Wraps for Counting {
     ) -> Result<BoxStream<'static, ()>, StoreError> {
         let hints = self.store.watch(queue, key).await?;
         self.counts.send_modify(|counts| counts.subscribed = true);
-        Ok(hints)
+        let counts = Arc::clone(&self.counts);
+        let counted = move |()| counts.send_modify(|counts| counts.hints += 1);
+        Ok(hints.map(counted).boxed())
     }
 }
