@@ -11,6 +11,10 @@ use lease_conformance::bench::{Drained, by_tasks};
 
 use crate::ours::BODY;
 
+/// More than there are tasks: what is given back is there again a moment later, since
+/// nobody answers that.
+const MESSAGES: usize = 1024;
+
 pub(crate) struct Fetch {
     context: jetstream::Context,
     consumer: PullConsumer,
@@ -34,8 +38,7 @@ impl Fetch {
             ..Default::default()
         };
         let consumer = stream.get_or_create_consumer("bare", config).await.unwrap();
-        // As many as there are tasks at most.
-        for _ in 0..64 {
+        for _ in 0..MESSAGES {
             let put = context.publish("bare.x", BODY.into()).await.unwrap();
             put.await.unwrap();
         }
@@ -43,15 +46,14 @@ impl Fetch {
     }
 
     async fn pair(&self) {
-        let mut messages = self
-            .consumer
-            .fetch()
-            .max_messages(1)
-            .messages()
-            .await
-            .unwrap();
-        let message = messages.next().await.unwrap().unwrap();
-        message.ack_with(AckKind::Nak(None)).await.unwrap();
+        loop {
+            let fetch = self.consumer.fetch().max_messages(1);
+            let mut messages = fetch.messages().await.unwrap();
+            if let Some(message) = messages.next().await {
+                message.unwrap().ack_with(AckKind::Nak(None)).await.unwrap();
+                return;
+            }
+        }
     }
 }
 
