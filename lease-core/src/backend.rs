@@ -472,7 +472,9 @@ pub trait LeaseBackend: fmt::Debug + Send + Sync + 'static {
     ///
     /// **Effect.** None that others can see. Returns once the subscription
     /// stands: a change after that is hinted at. A hint may be lost, late or
-    /// spurious; callers also arm a timer.
+    /// spurious; callers also arm a timer. They go on looking while this takes its time,
+    /// in a task of its own, and give it up after ten seconds: see
+    /// [`Subscription`](crate::Subscription).
     ///
     /// **Outcomes.** A stream of hints, which may end at any time.
     ///

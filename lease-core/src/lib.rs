@@ -52,6 +52,7 @@ mod rounded;
 // Public only where tests may take a rule out.
 #[cfg_attr(not(feature = "broken-rules"), allow(unreachable_pub))]
 mod rules;
+mod subscription;
 mod token;
 mod ttl;
 
@@ -80,5 +81,6 @@ pub use observe::{Event, EventKind, Observer, UNREADABLE};
 pub use owner::Owner;
 #[cfg(feature = "broken-rules")]
 pub use rules::{HolderRules, QuorumRules, StoreRules};
+pub use subscription::Subscription;
 pub use token::{Token, TokenRule};
 pub use ttl::{DriftAllowance, Ttl};

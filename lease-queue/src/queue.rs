@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::BoxStream;
-use lease_core::{Clock, Key, Label, Leases, ShutdownReport, StoreError, Ttl};
+use lease_core::{Clock, Key, Label, Leases, ShutdownReport, StoreError, Subscription, Ttl};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +36,6 @@ use crate::store::{Capabilities, Depth, QueueStore};
 use crate::worker::Worker;
 
 use leases::ClaimLeases;
-use waiting::Turn;
 
 /// What all clones of a queue share.
 #[derive(Debug)]
@@ -57,7 +56,7 @@ pub(crate) struct Inner {
     progress_within: Option<Duration>,
     told: told::Told,
     /// Those who wait, first come first served: only the first asks the store.
-    turn: tokio::sync::Mutex<Turn>,
+    turn: tokio::sync::Mutex<Subscription>,
     closing: CancellationToken,
     /// How many requests for items are under way.
     asking: watch::Sender<usize>,

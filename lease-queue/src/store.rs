@@ -369,8 +369,8 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
 
     /// Hints that something may be ready in the queue, or that this key may be free.
     ///
-    /// As `LeaseBackend::watch`: returns once the subscription stands; hints may be
-    /// lost, late or spurious. An item that is put or given back with a delay is hinted
+    /// As `LeaseBackend::watch`: returns once the subscription stands, and is not waited
+    /// for meanwhile; hints may be lost, late or spurious. An item that is put or given back with a delay is hinted
     /// at as well: whoever sleeps until an [`Answer::Nothing`]'s `next` must ask again,
     /// since something may become ready before that.
     ///

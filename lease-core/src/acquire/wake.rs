@@ -3,18 +3,17 @@
 //! polling.
 
 use std::fmt;
-use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::{self, BoxStream};
-use futures_util::{FutureExt, StreamExt};
-use tokio::runtime::{self, Handle};
+use futures_util::FutureExt;
 
 use super::Terms;
 use crate::clock::Moment;
 use crate::lease::Word;
 use crate::queue::Place;
-use crate::retry::{Backoff, acquire_limit};
+use crate::retry::Backoff;
+use crate::subscription::Subscription;
 
 /// Hints further apart than this are taken one by one. The hint of a release
 /// and its answer are not.
@@ -40,9 +39,7 @@ pub(super) enum Woken {
 /// What a head hears with. It goes from head to head, so that one subscription
 /// is enough for all of them.
 pub(crate) struct WakeUps {
-    hints: Option<BoxStream<'static, ()>>,
-    /// Where the subscription was made.
-    runtime: Option<runtime::Id>,
+    subscription: Subscription,
     /// A hint came that no answer of the store is later than.
     heard: bool,
     subscribed: Moment,
@@ -56,8 +53,7 @@ pub(crate) struct WakeUps {
 impl Default for WakeUps {
     fn default() -> Self {
         Self {
-            hints: None,
-            runtime: None,
+            subscription: Subscription::default(),
             heard: false,
             subscribed: Moment::START,
             hinted: Moment::START,
@@ -70,11 +66,7 @@ impl Default for WakeUps {
 impl WakeUps {
     /// Takes over from the head before.
     pub(super) fn take_over(&mut self) {
-        // A subscription may live by the runtime that it was made on, and that
-        // one may end before ours.
-        if self.runtime != this_runtime() {
-            self.unsubscribe();
-        }
+        self.subscription.take_over();
     }
 
     /// Whether a hint asks for a look.
@@ -136,27 +128,27 @@ impl WakeUps {
         Some(self.sleep(terms, place, wake).await)
     }
 
-    /// Subscribes unless a subscription stands; gives up at `until`, when the
-    /// timer is due anyway. Whether to try once more before sleeping.
+    /// Waits for a subscription unless one stands; until `until`, when the timer is
+    /// due. It is made beside the look that comes then. Whether to try once more before
+    /// sleeping.
     pub(super) async fn subscribe(&mut self, terms: &Terms, place: &Place, until: Moment) -> bool {
-        if self.hints.is_some() {
+        if self.subscription.stands() {
             return false;
         }
         let inner = &terms.inner;
         let clock = &*inner.clock;
-        let limit = clock.now().after(acquire_limit(inner, terms.ttl));
-        let watch = || inner.backend.watch(&terms.key);
-        let watching = tokio::select! {
-            biased;
-            watching = crate::renewal::attempt(clock, limit.min(until), watch) => watching,
-            () = place.freed() => return true,
+        let watch = || {
+            let (backend, key) = (Arc::clone(&inner.backend), terms.key.clone());
+            async move { backend.watch(&key).await }
         };
-        match watching {
-            Ok(hints) => {
-                self.hints = Some(hints);
-                self.runtime = this_runtime();
-                self.subscribed = clock.now();
-            }
+        let made = tokio::select! {
+            biased;
+            made = self.subscription.made(&inner.clock, watch) => made,
+            () = place.freed() => return true,
+            () = clock.sleep_until(until) => return false,
+        };
+        match made {
+            Ok(()) => self.subscribed = clock.now(),
             Err(error) => tracing::debug!(
                 target: "leases",
                 key = terms.key.as_str(),
@@ -164,13 +156,13 @@ impl WakeUps {
                 "no wake-ups for now; the timer stays"
             ),
         }
-        self.hints.is_some()
+        self.subscription.stands()
     }
 
     /// The subscription may be broken: a request has failed, or a change went
     /// unheard.
     pub(super) fn unsubscribe(&mut self) {
-        self.hints = None;
+        self.subscription.end();
     }
 
     /// Sleeps until something may have changed.
@@ -180,7 +172,7 @@ impl WakeUps {
             let hint = tokio::select! {
                 biased;
                 () = place.freed() => return Woken::Ourselves,
-                hint = next(&mut self.hints) => hint,
+                hint = self.subscription.hint() => hint,
                 () = clock.sleep_until(wake) => return Woken::Timer,
             };
             let now = clock.now();
@@ -190,7 +182,7 @@ impl WakeUps {
             }
             // It ended, and may have missed something: look again soon, which
             // also subscribes again.
-            self.hints = None;
+            self.subscription.end();
             if now.since(self.subscribed) > LASTING {
                 self.ended.reset();
             }
@@ -222,15 +214,9 @@ impl WakeUps {
     /// Takes the hints that lie ready.
     fn drain(&mut self) {
         for _ in 0..HINTS_TOGETHER {
-            match next(&mut self.hints).now_or_never() {
-                Some(Some(())) => {}
-                Some(None) => {
-                    // Its end is the next sleep's to deal with; a stream must
-                    // not be polled after it.
-                    self.hints = Some(stream::empty().boxed());
-                    return;
-                }
-                None => return,
+            // Its end is the next sleep's to deal with.
+            if self.subscription.hint().now_or_never() != Some(Some(())) {
+                return;
             }
         }
     }
@@ -239,23 +225,8 @@ impl WakeUps {
 impl fmt::Debug for WakeUps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WakeUps")
-            .field("subscribed", &self.hints.is_some())
+            .field("subscription", &self.subscription)
             .field("heard", &self.heard)
             .finish_non_exhaustive()
-    }
-}
-
-fn this_runtime() -> Option<runtime::Id> {
-    Handle::try_current().ok().map(|runtime| runtime.id())
-}
-
-/// The next hint; `None` at the end of the stream, and when it panics.
-async fn next(hints: &mut Option<BoxStream<'static, ()>>) -> Option<()> {
-    match hints {
-        Some(stream) => AssertUnwindSafe(stream.next())
-            .catch_unwind()
-            .await
-            .unwrap_or_default(),
-        None => std::future::pending().await,
     }
 }

@@ -25,5 +25,6 @@ mod rules;
 mod runtime;
 mod sessions;
 mod shutdown;
+mod subscribing;
 mod threads;
 mod wake;

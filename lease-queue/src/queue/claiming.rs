@@ -134,10 +134,9 @@ impl<T, C: Codec<T>> Queue<T, C> {
             Ok(_) => {}
         }
         let mut turn = inner.turn.lock().await;
+        turn.take_over();
         let mut failed = STORE_FAILED;
         let mut useless = Duration::ZERO;
-        // Not in the turn: nobody polls it there between two of those who wait.
-        let mut joining = None;
         loop {
             let next = match self.ask(max).await {
                 Ok(Asked::Claims(claims)) if !claims.is_empty() => return Ok(claims),
@@ -151,23 +150,16 @@ impl<T, C: Codec<T>> Queue<T, C> {
                 Err(error) => return Err(error),
             };
             failed = STORE_FAILED;
-            if turn.hints.is_none() {
+            if !turn.stands() {
                 // One that takes its time, or cannot be had, is done without: looks go on.
-                let subscription = joining.get_or_insert_with(|| inner.subscribe());
                 tokio::select! {
                     biased;
-                    hints = subscription => {
-                        joining = None;
-                        match hints {
-                            // Before sleeping: what came before it gave no hint.
-                            Ok(hints) => {
-                                turn.hints = Some(hints);
-                                continue;
-                            }
-                            Err(error) if error.is_transient() => {}
-                            Err(error) => return Err(error.into()),
-                        }
-                    }
+                    made = inner.subscribed(&mut turn) => match made {
+                        // Before sleeping: what came before it gave no hint.
+                        Ok(()) => continue,
+                        Err(error) if error.is_transient() => {}
+                        Err(error) => return Err(error.into()),
+                    },
                     () = inner.sleep_without_hints(next) => continue,
                 }
             }

@@ -1,16 +1,11 @@
 //! What those who wait for an item sleep by: hints, and always a timer.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
-use futures_util::stream::BoxStream;
-use lease_core::StoreError;
+use lease_core::{StoreError, Subscription};
 
 use crate::queue::Inner;
-use crate::queue::settling::{ATTEMPT_LIMIT, timed};
 
 /// A waiter looks again after this long, whatever it was told: hints may be lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -21,20 +16,6 @@ pub(super) const USELESS_HINT: Duration = Duration::from_millis(1);
 /// After a failure of the store; twice as long each time.
 pub(super) const STORE_FAILED: Duration = Duration::from_millis(20);
 
-/// What the first of those who wait has, and hands on.
-#[derive(Default)]
-pub(super) struct Turn {
-    pub(super) hints: Option<BoxStream<'static, ()>>,
-}
-
-impl fmt::Debug for Turn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn")
-            .field("subscribed", &self.hints.is_some())
-            .finish()
-    }
-}
-
 impl Inner {
     /// Waits after a failure of the store; the next wait.
     pub(super) async fn wait_out(&self, pause: Duration) -> Duration {
@@ -42,16 +23,13 @@ impl Inner {
         (pause * 2).min(Duration::from_secs(2))
     }
 
-    /// Hints at the queue, or why there are none, in a while at the latest.
-    pub(super) fn subscribe(
-        &self,
-    ) -> BoxFuture<'static, Result<BoxStream<'static, ()>, StoreError>> {
-        let (store, name) = (Arc::clone(&self.store), self.name.clone());
-        let clock = Arc::clone(&self.clock);
-        Box::pin(async move {
-            let until = clock.now().after(ATTEMPT_LIMIT);
-            timed(&*clock, until, store.watch(&name, None)).await
-        })
+    /// Waits until there are hints at the queue, or it is known why there are none.
+    pub(super) async fn subscribed(&self, turn: &mut Subscription) -> Result<(), StoreError> {
+        let watch = || {
+            let (store, name) = (Arc::clone(&self.store), self.name.clone());
+            async move { store.watch(&name, None).await }
+        };
+        turn.made(&self.clock, watch).await
     }
 
     /// Until something may be ready by itself, or without a hint.
@@ -63,20 +41,20 @@ impl Inner {
     /// Sleeps until something may be ready; whether that was for a hint.
     pub(super) async fn sleep(
         &self,
-        turn: &mut Turn,
+        turn: &mut Subscription,
         next: Option<Duration>,
         useless: Duration,
     ) -> bool {
+        if !turn.stands() {
+            self.sleep_without_hints(next).await;
+            return false;
+        }
         let clock = &*self.clock;
         let now = clock.now();
         let by = now.after(soon(next));
-        let Some(hints) = &mut turn.hints else {
-            self.sleep_without_hints(next).await;
-            return false;
-        };
         let hint = async {
             clock.sleep_until(now.after(useless)).await;
-            hints.next().await
+            turn.hint().await
         };
         let hinted = tokio::select! {
             biased;
@@ -84,7 +62,7 @@ impl Inner {
             () = clock.sleep_until(by) => return false,
         };
         if hinted.is_none() {
-            turn.hints = None;
+            turn.end();
             clock
                 .sleep_until(by.min(now.after(LOOK_WITHOUT_HINTS)))
                 .await;

@@ -140,6 +140,27 @@ async fn a_subscription_that_hangs_keeps_nobody_from_looking() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_subscription_that_outlasts_those_who_wait_stands_in_the_end() {
+    let world = World::new();
+    let queue = world.queue();
+    world.fails(Op::Watch, &[Fault::Slow]);
+    for _ in 0..8 {
+        let claim = queue.claim_within(ms(500)).await.unwrap();
+        assert!(claim.is_none());
+    }
+    assert_eq!(world.calls(Op::Watch), 1);
+    let waiting = {
+        let queue = queue.clone();
+        tokio::spawn(async move { queue.claim().await.unwrap() })
+    };
+    tokio::time::sleep(ms(100)).await;
+    let put = Instant::now();
+    queue.put(&mail("ann")).await.unwrap();
+    waiting.await.unwrap().complete().await.unwrap();
+    assert!(put.elapsed() < ms(5), "{:?}", put.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn whoever_is_told_of_requests_hears_of_an_outage_and_of_its_end() {
     let world = World::new();
     let told = Arc::new(Mutex::new(Vec::new()));

@@ -67,6 +67,8 @@ pub(crate) enum Fault {
     LosesReply,
     /// It takes effect, and nothing comes at all.
     Hangs,
+    /// It takes effect after three seconds.
+    Slow,
     /// No effect.
     Unavailable,
     /// No effect.
@@ -158,6 +160,10 @@ impl World {
             Some(Fault::LosesReply) => {
                 let _ = call.await;
                 Err(StoreError::unknown_outcome("cut"))
+            }
+            Some(Fault::Slow) => {
+                tokio::time::sleep(secs(3)).await;
+                call.await
             }
             Some(Fault::Hangs) => {
                 let _ = call.await;
