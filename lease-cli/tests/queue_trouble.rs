@@ -164,6 +164,24 @@ fn a_groups_items_come_one_at_a_time_and_in_order_in_postgres() {
     groups_in_order(&postgres());
 }
 
+#[test]
+fn a_claim_whose_server_is_out_of_reach_is_named_as_people_know_it() {
+    let server: &dyn Server = &redis();
+    let place = Place::with_store(server.url());
+    put(&place, &["--group", "g1"], "x");
+    let script = "echo > began; while [ ! -e go ]; do sleep 0.02; done";
+    let mut command = place.lease(&args(&["--ttl", "6s", "--until-empty"], script));
+    let said = File::create(place.path("said")).unwrap();
+    let mut working = command.stdout(Stdio::null()).stderr(said).spawn().unwrap();
+    until("the command", || !place.text("began").is_empty());
+    server.kill().unwrap();
+    place.wait_for_text("said", "; \"group g1\" stays ours for another ");
+    server.start().unwrap();
+    place.wait_for_text("said", "the store answers again\n");
+    File::create(place.path("go")).unwrap();
+    assert!(working.wait().unwrap().success());
+}
+
 /// A worker without work, whose server goes away and comes back, says both, once.
 fn outage(server: &dyn Server) {
     let place = Place::with_store(server.url());

@@ -134,3 +134,47 @@ pub enum Lane {
     /// A key with its permanent token item, which is never completed.
     Key(Key),
 }
+
+/// In words, as its leases are named to people: `group reports`, say. Different lanes
+/// have different words.
+impl fmt::Display for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Group(group) => write!(f, "group {group}"),
+            Self::Item(item) => write!(f, "item {item}"),
+            Self::Key(key) => write!(f, "key {key}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_is_named_as_people_know_it_and_no_other_is_named_so() {
+        let key = |text: &str| Key::new(text).unwrap();
+        let item = ItemId::from_bytes([0xab; 16]);
+        let hex = "ab".repeat(16);
+        let lanes = [
+            (Lane::Group(key("reports")), "group reports".to_owned()),
+            (Lane::Item(item), format!("item {hex}")),
+            (Lane::Group(key(&hex)), format!("group {hex}")),
+            (Lane::Key(key("reports")), "key reports".to_owned()),
+            (
+                Lane::Key(key("group reports")),
+                "key group reports".to_owned(),
+            ),
+            (
+                Lane::Group(key("key reports")),
+                "group key reports".to_owned(),
+            ),
+        ];
+        for (lane, words) in &lanes {
+            assert_eq!(lane.to_string(), *words);
+        }
+        // The longest group's lease has a key, too.
+        let group = Lane::Group(key(&"g".repeat(GROUP_BYTES)));
+        assert!(Key::new(group.to_string()).is_ok());
+    }
+}

@@ -189,7 +189,7 @@ impl<T, C> QueueBuilder<T, C> {
             leases = leases.observer(move |event: &Event| observer.observe(event));
         }
         Ok(Queue::new(Arc::new(Inner {
-            key: Key::new(format!("q:{name}"))?,
+            key: Key::new(format!("queue {name}"))?,
             store: self.store,
             name,
             can,

@@ -23,13 +23,10 @@ use crate::store::{MAX_BATCH, QueueStore, Settle, Settled};
 /// Kept beyond the end of a claim, for requests that are under way.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// The key of a lane's leases: different for different lanes.
+/// The key of a lane's leases: different for different lanes. It stands in events and
+/// errors, so it is what people call the lane; no store has it.
 pub(crate) fn key_of(lane: &Lane) -> Result<Key, InvalidInput> {
-    match lane {
-        Lane::Group(group) => Key::new(format!("g:{group}")),
-        Lane::Item(item) => Key::new(format!("i:{item}")),
-        Lane::Key(key) => Key::new(format!("k:{key}")),
-    }
+    Key::new(lane.to_string())
 }
 
 /// Back to its place, as if nobody had tried.
