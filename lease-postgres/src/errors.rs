@@ -202,7 +202,7 @@ fn by_code(code: &str) -> (StoreErrorKind, &'static str) {
         "3D000" => (Refusing, "create the database, or name another in the URL"),
         "42501" => (
             Refusing,
-            "give the role the rights that the page of lease-postgres lists",
+            "give the role the rights that `lease schema --role` prints for it",
         ),
         "42P01" | "3F000" | "42703" | "42883" => (
             Refusing,

@@ -18,6 +18,10 @@ pub struct Layout {
     pub compatible: i32,
     /// The version of the functions' bodies, raised with each change of one.
     pub body: i32,
+    /// What is kept in the tables, for words to people.
+    pub of: &'static str,
+    /// All that is lost with them, for words to people.
+    pub all: &'static str,
     /// What prints the SQL that makes all of it.
     pub printed_by: &'static str,
 }
@@ -121,6 +125,8 @@ pub(crate) const LEASES: Layout = Layout {
     version: 1,
     compatible: 1,
     body: 1,
+    of: "leases",
+    all: "every grant and every mark",
     printed_by: "`lease schema` (PostgresOptions::schema_sql)",
 };
 

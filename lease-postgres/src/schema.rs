@@ -116,8 +116,9 @@ impl Schema {
 
     fn older(&self, why: &str) -> StoreError {
         StoreError::refusing(format!(
-            "the functions of leases in the schema {:?} are an earlier program's, and were not \
+            "the functions of {} in the schema {:?} are an earlier program's, and were not \
              replaced{why}; let their owner run what {} prints",
+            self.layout.of,
             self.names.schema(),
             self.layout.printed_by
         ))

@@ -227,7 +227,7 @@ impl Table {
 }
 
 pub(super) fn judge(tables: &Tables, look: &Look, facts: &Facts) -> Vec<Finding> {
-    let why = "leases are rows of the store's tables";
+    let why = format!("{} are rows of the store's tables", facts.layout.of);
     let all = match &tables.all {
         Ok(all) => all,
         Err(refusal) => return vec![unchecked("tables", why, refusal)],
@@ -245,8 +245,11 @@ pub(super) fn judge(tables: &Tables, look: &Look, facts: &Facts) -> Vec<Finding>
         .filter(|table| table.is.as_ref().is_some_and(|is| is.unlogged))
         .map(|table| facts.names.full(table.suffix))
         .collect();
-    let why = "an unlogged table is emptied by a crash, and is empty on a standby that takes over: \
-               every grant and every mark is lost";
+    let why = format!(
+        "an unlogged table is emptied by a crash, and is empty on a standby that takes over: {} is \
+         lost",
+        facts.layout.all
+    );
     findings.push(match lost.as_slice() {
         [] => healthy("unlogged: no table is", why),
         lost => {
@@ -264,7 +267,7 @@ pub(super) fn judge(tables: &Tables, look: &Look, facts: &Facts) -> Vec<Finding>
         .collect();
     if !secured.is_empty() {
         let what = format!("row security: on for {}", secured.join(", "));
-        let why = "a policy may hide a grant from this role, which then grants the key once more";
+        let why = "a policy may hide a grant from this role, which then grants the same once more";
         findings.push(
             critical(what, why).advice("ALTER TABLE … DISABLE ROW LEVEL SECURITY on the tables"),
         );

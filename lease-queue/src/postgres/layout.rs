@@ -167,7 +167,9 @@ pub(super) const LAYOUT: Layout = Layout {
     version: 1,
     compatible: 1,
     body: 1,
-    printed_by: "PostgresQueues::schema_sql",
+    of: "queues",
+    all: "every item, every grant and every mark",
+    printed_by: "`lease schema` (PostgresQueues::schema_sql)",
 };
 
 #[cfg(test)]

@@ -145,7 +145,9 @@ async fn the_doctor_has_nothing_against_the_unlogged_table_of_waiters() {
         .findings
         .iter()
         .find(|f| f.what.starts_with("unlogged"));
-    assert_eq!(found.unwrap().severity, Severity::Critical, "{found:?}");
+    let found = found.unwrap();
+    assert_eq!(found.severity, Severity::Critical, "{found:?}");
+    assert!(found.why.contains("every item, every grant"), "{found:?}");
 }
 
 #[tokio::test]

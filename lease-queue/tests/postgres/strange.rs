@@ -147,6 +147,22 @@ async fn a_database_without_the_tables_is_refused_where_none_are_to_be_made() {
 }
 
 #[tokio::test]
+async fn functions_of_an_earlier_program_are_called_those_of_queues() {
+    open("earlier").await;
+    let mut db = connection().await;
+    let earlier = "DO $do$ BEGIN EXECUTE pg_catalog.replace(pg_catalog.pg_get_functiondef( \
+                   'earlier.lease_queue_free'::regproc), 'leases: body 1', 'leases: body 0'); \
+                   END $do$";
+    run(&mut db, earlier).await;
+    let looks = options("earlier").migrate(false);
+    let error = PostgresQueues::open(looks).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Refusing);
+    let words = "the functions of queues in the schema \"earlier\"";
+    assert!(error.to_string().contains(words), "{error}");
+    assert!(error.to_string().contains("`lease schema`"), "{error}");
+}
+
+#[tokio::test]
 async fn who_only_looks_makes_nothing_and_needs_no_functions() {
     let looking = || options("looked_at").only_look();
     let error = PostgresQueues::open(looking()).await.unwrap_err();
