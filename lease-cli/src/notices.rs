@@ -1,10 +1,11 @@
 //! What people are told of while a command waits for a lease, or runs under it.
 
 use std::io::IsTerminal;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use leases::{Event, EventKind, RefusedReason, StoreError};
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::duration::brief;
@@ -16,7 +17,7 @@ use crate::{output, stderr};
 pub(crate) struct Notices {
     quiet: bool,
     show_holder: bool,
-    outage: Mutex<Outage>,
+    outage: Arc<Mutex<Outage>>,
     quarantine: AtomicBool,
     waiting: AtomicBool,
     /// Whether the last request may yet take effect.
@@ -30,7 +31,7 @@ impl Notices {
         Self {
             quiet,
             show_holder: !quiet && std::io::stderr().is_terminal(),
-            outage: Mutex::default(),
+            outage: Arc::default(),
             quarantine: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
             may_be_under_way: AtomicBool::new(false),
@@ -49,20 +50,31 @@ impl Notices {
         release.clone()
     }
 
-    fn outage(&self, change: impl FnOnce(&mut Outage, Instant) -> Option<Said>) -> Option<Said> {
-        let mut outage = self.outage.lock().unwrap_or_else(|e| e.into_inner());
-        change(&mut outage, Instant::now())
-    }
-
     fn answered(&self, for_good: bool) {
-        let said = self.outage(|outage, now| outage.answered(now, for_good));
-        if said.is_some() {
-            stderr::say("the store answers again");
+        let mut outage = lock(&self.outage);
+        if outage.answered(Instant::now(), for_good).is_some() {
+            drop(outage);
+            say_it_is_back();
+            return;
+        }
+        // A failure may follow at once; and if none does, the next answer may be long in
+        // coming.
+        if let Ok(runtime) = Handle::try_current()
+            && let Some(at) = outage.due_at()
+        {
+            let outage = Arc::clone(&self.outage);
+            runtime.spawn(async move {
+                tokio::time::sleep_until(at).await;
+                if due(&outage).is_some() {
+                    say_it_is_back();
+                }
+            });
         }
     }
 
     fn failed(&self, words: impl FnOnce() -> String) {
-        if self.outage(Outage::failed).is_some() {
+        let said = lock(&self.outage).failed(Instant::now());
+        if said.is_some() {
             stderr::say(&words());
         }
     }
@@ -139,4 +151,16 @@ impl Notices {
             _ => {}
         }
     }
+}
+
+fn lock(outage: &Mutex<Outage>) -> MutexGuard<'_, Outage> {
+    outage.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+fn due(outage: &Mutex<Outage>) -> Option<Said> {
+    lock(outage).due(Instant::now())
+}
+
+fn say_it_is_back() {
+    stderr::say("the store answers again");
 }

@@ -17,17 +17,43 @@ pub(crate) struct Said;
 pub(crate) struct Outage {
     away: bool,
     said: Option<Instant>,
+    /// Whether the store's latest word was an answer.
+    answers: bool,
+    /// Somebody waits until the end of the outage is due.
+    awaited: bool,
 }
 
 impl Outage {
     /// The store failed.
     pub(crate) fn failed(&mut self, now: Instant) -> Option<Said> {
+        self.answers = false;
         self.change(true, now, false)
     }
 
     /// The store answered; `for_good` when what was asked for is done.
     pub(crate) fn answered(&mut self, now: Instant, for_good: bool) -> Option<Said> {
+        self.answers = true;
         self.change(false, now, for_good)
+    }
+
+    /// When to say that it is back, if it has just answered and that was too soon to
+    /// say: the next answer may be long in coming. Whoever is told asks
+    /// [then](Self::due); nobody else is told meanwhile.
+    pub(crate) fn due_at(&mut self) -> Option<Instant> {
+        if !self.away || !self.answers || self.awaited {
+            return None;
+        }
+        self.awaited = true;
+        self.said.map(|said| said + SETTLED)
+    }
+
+    /// It is the time that [`due_at`](Self::due_at) gave.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<Said> {
+        self.awaited = false;
+        match self.answers {
+            true => self.change(false, now, false),
+            false => None,
+        }
     }
 
     fn change(&mut self, away: bool, now: Instant, at_once: bool) -> Option<Said> {
@@ -61,5 +87,29 @@ mod tests {
         assert_eq!(outage.failed(at(2_010)), Some(Said));
         // Nothing comes after it that could say so.
         assert_eq!(outage.answered(at(2_020), true), Some(Said));
+    }
+
+    #[test]
+    fn an_answer_that_came_too_soon_to_be_told_is_told_in_a_second() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let mut outage = Outage::default();
+        assert_eq!(outage.failed(at(10)), Some(Said));
+        assert_eq!(outage.due_at(), None, "it is away");
+        assert_eq!(outage.answered(at(200), false), None);
+        assert_eq!(outage.due_at(), Some(at(1_010)));
+        assert_eq!(outage.answered(at(300), false), None);
+        assert_eq!(outage.due_at(), None, "somebody waits for it");
+        assert_eq!(outage.due(at(1_010)), Some(Said));
+        assert_eq!(outage.due_at(), None);
+        // It has gone away again meanwhile.
+        assert_eq!(outage.failed(at(3_000)), Some(Said));
+        assert_eq!(outage.answered(at(3_100), false), None);
+        assert_eq!(outage.due_at(), Some(at(4_000)));
+        assert_eq!(outage.failed(at(3_900)), None);
+        assert_eq!(outage.due(at(4_000)), None);
+        // The next answer is told at once.
+        assert_eq!(outage.answered(at(4_100), false), Some(Said));
+        assert_eq!(outage.due_at(), None);
     }
 }
