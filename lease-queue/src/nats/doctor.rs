@@ -1,4 +1,7 @@
-//! A look at the real servers.
+//! A look at the real servers: at the one of the connection, and at what the leader of
+//! each stream says of the others.
+
+mod keepers;
 
 use std::time::Duration;
 
@@ -30,19 +33,23 @@ pub(super) async fn diagnose(
     let mut findings = vec![
         Finding::new(
             Severity::Healthy,
-            format!("NATS {}, stream {}", server.version, link.name),
+            format!(
+                "NATS {} at the server {}, stream {}",
+                server.version, server.server_name, link.name
+            ),
             "JetStream answers, and the stream keeps each key's last record",
         ),
         replicas(&info),
         clock(ttl),
         payloads(can),
     ];
-    findings.extend(followers(&info));
+    findings.extend(keepers::all(&info));
+    findings.extend(keepers::unseen(&info, &server.server_name));
     for name in [names.logs_stream(), names.snaps_stream()] {
         match link.context.get_stream(&name).await {
             Ok(stream) => {
                 findings.extend(fewer(stream.cached_info(), &info));
-                findings.extend(followers(stream.cached_info()));
+                findings.extend(keepers::all(stream.cached_info()));
             }
             Err(error) => findings.push(no_items(&name, &error)),
         }
@@ -122,24 +129,6 @@ fn replicas(info: &Info) -> Finding {
             "a record is on a majority before it is acknowledged; one server may be lost",
         ),
     }
-}
-
-fn followers(info: &Info) -> Option<Finding> {
-    let cluster = info.cluster.as_ref()?;
-    let behind: Vec<_> = cluster
-        .replicas
-        .iter()
-        .filter(|peer| peer.offline || !peer.current)
-        .map(|peer| peer.name.as_str())
-        .collect();
-    (!behind.is_empty()).then(|| {
-        Finding::new(
-            Severity::Warning,
-            format!("not up to date: {}", behind.join(", ")),
-            "without a majority nothing is granted and nothing renewed",
-        )
-        .advice("look at that server and its log")
-    })
 }
 
 fn clock(ttl: Ttl) -> Finding {

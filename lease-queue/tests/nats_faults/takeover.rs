@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use lease_conformance::servers::nats::NatsServer;
 use lease_conformance::servers::nats::cluster::NatsCluster;
-use lease_core::{AcquireOutcome, FenceWhen, LeaseBackend, ReleaseOutcome, Token};
+use lease_core::{
+    AcquireOutcome, FenceWhen, Finding, LeaseBackend, ReleaseOutcome, Severity, Token, Ttl,
+};
+use lease_queue::KeyedLeases;
 use tokio::time::Instant;
 
 use crate::{ask, client, granted};
@@ -75,6 +78,23 @@ async fn tombstones_and_fences_do_not_keep_a_dead_grant_alive() {
     assert!(began.elapsed() >= Duration::from_millis(490));
 }
 
+/// Waits until the doctor says this of a server that it has no connection to.
+async fn doctor_names(backend: &KeyedLeases, words: &str) {
+    let ttl = Ttl::new(Duration::from_secs(60)).unwrap();
+    let give_up = Instant::now() + Duration::from_secs(40);
+    loop {
+        let diagnosis = backend.diagnose(ttl).await;
+        let named = |finding: &&Finding| finding.what.contains(words);
+        let found = diagnosis.as_ref().ok();
+        if let Some(found) = found.and_then(|told| told.findings.iter().find(named)) {
+            assert_eq!(found.severity, Severity::Warning, "{found:?}");
+            return;
+        }
+        assert!(Instant::now() < give_up, "{diagnosis:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn three_servers_go_on_without_the_one_that_led() {
     let cluster = NatsCluster::start_new().unwrap();
@@ -90,6 +110,7 @@ async fn three_servers_go_on_without_the_one_that_led() {
     let after = granted(&two, &ask("free", 60_000)).await.unwrap();
     assert!(after > before, "{after} after {before}");
     assert_eq!(granted(&one, &held).await, Some(token));
+    doctor_names(&two, &format!("not up to date: node-{leader}")).await;
     // And the one that was away agrees when it is back.
     cluster.start().unwrap();
     let cut_off = Token::new(token.get() + 10).unwrap();
