@@ -5,9 +5,32 @@ use std::time::Duration;
 use lease_core::{WAITER_TURN, place_lasts};
 use lease_redis::parts::{Program, Settings};
 
+/// Values alone, functions, and then the script: each within a function of its own, since
+/// what a function finds outside of its own function costs nothing each time, and each
+/// function and each name that it uses of its own costs a little in every call.
+const BASE: &str = include_str!("lua/base.lua");
 const COMMON: &str = include_str!("lua/common.lua");
+const LANES: &str = include_str!("lua/lanes.lua");
+const ITEMS: &str = include_str!("lua/items.lua");
+const WHOLE: &str = include_str!("lua/whole.lua");
+const BIRTH: &str = include_str!("lua/birth.lua");
+const PLACES: &str = include_str!("lua/places.lua");
+const ENDED: &str = include_str!("lua/ended.lua");
+const OWNERS: &str = include_str!("lua/owners.lua");
 const KEYS: &str = include_str!("lua/keys_common.lua");
 const LINE: &str = include_str!("lua/line.lua");
+/// What few calls need is made by those alone.
+const OF_KEYS: [&str; 4] = [
+    "local function of_keys()\n",
+    OWNERS,
+    include_str!("lua/settle_key.lua"),
+    "end\n",
+];
+const OF_PLACES: [&str; 3] = [
+    "local function of_places()\n",
+    PLACES,
+    "return places\nend\n",
+];
 
 /// Which script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,24 +91,33 @@ impl Scripts {
         } else {
             "PUBLISH"
         };
-        let program = |parts: &[&str]| {
-            // In the text, not as arguments of each call.
-            let code = parts.concat();
+        let program = |functions: &[&[&str]], script: &str| {
+            let functions = functions.concat().concat();
+            // Settings stand in the text, not in the arguments of each call.
             Program::new(format!(
                 "local marks, tombs, publish = {marks}, {tombs}, '{publish}'\n\
-                 local TURN, MOST_PLACE = {turn}, {most_place}\n{code}"
+                 local TURN, MOST_PLACE = {turn}, {most_place}\n{BASE}\
+                 return (function()\n{COMMON}{functions}\
+                 return (function()\n{script}end)()\nend)()\n"
             ))
         };
+        let (records, whole) = ([LANES, ITEMS], [LANES, ITEMS, WHOLE]);
         Self {
-            put: program(&[COMMON, include_str!("lua/put.lua")]),
-            claim: program(&[COMMON, include_str!("lua/claim.lua")]),
-            key: program(&[COMMON, LINE, KEYS, include_str!("lua/key.lua")]),
-            settle: program(&[COMMON, include_str!("lua/settle.lua")]),
-            abandon: program(&[COMMON, LINE, include_str!("lua/abandon.lua")]),
-            fence: program(&[COMMON, KEYS, include_str!("lua/fence.lua")]),
-            requeue: program(&[COMMON, include_str!("lua/requeue.lua")]),
-            look: program(&[COMMON, include_str!("lua/look.lua")]),
-            rights: program(&[COMMON, include_str!("lua/rights.lua")]),
+            put: program(&[&whole, &[BIRTH, PLACES]], include_str!("lua/put.lua")),
+            claim: program(&[&records], include_str!("lua/claim.lua")),
+            key: program(
+                &[&[LANES, BIRTH, OWNERS, LINE, KEYS]],
+                include_str!("lua/key.lua"),
+            ),
+            settle: program(
+                &[&records, &[ENDED], &OF_KEYS, &OF_PLACES],
+                include_str!("lua/settle.lua"),
+            ),
+            abandon: program(&[&whole, &[OWNERS, LINE]], include_str!("lua/abandon.lua")),
+            fence: program(&[&whole, &[BIRTH, KEYS]], include_str!("lua/fence.lua")),
+            requeue: program(&[&whole, &[PLACES]], include_str!("lua/requeue.lua")),
+            look: program(&[&whole], include_str!("lua/look.lua")),
+            rights: program(&[], include_str!("lua/rights.lua")),
         }
     }
 

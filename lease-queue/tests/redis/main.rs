@@ -12,6 +12,7 @@ mod in_line;
 mod line;
 mod lists;
 mod names;
+mod owners;
 mod race;
 mod refusals;
 mod spoiled;

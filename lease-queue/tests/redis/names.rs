@@ -58,7 +58,7 @@ async fn the_names_are_as_ever() {
     let base = "leases:queue:{a%7Bb%25}";
     let mut expected = vec![
         base.to_owned(),
-        format!("{base}:claimed"),
+        format!("{base}:due"),
         format!("{base}:g:g:h"),
         format!("{base}:k:k}}"),
         format!("{base}:keys"),
@@ -66,8 +66,8 @@ async fn the_names_are_as_ever() {
         format!("{base}:living"),
         format!("{base}:m:{}", new.id),
         format!("{base}:n"),
-        format!("{base}:o:{}", request.owner),
         format!("{base}:o:{}", key.owner),
+        format!("{base}:owners"),
         format!("{base}:t:{}", "fe".repeat(16)),
         format!("{base}:u:u v"),
     ];

@@ -1,5 +1,7 @@
 //! Somebody else's values at the names of a queue.
 
+use std::time::Duration;
+
 use lease_conformance::servers::redis::RedisServer;
 use lease_core::StoreErrorKind;
 use lease_queue::{Answer, QueueStore, Settle, Settled};
@@ -14,7 +16,9 @@ async fn a_foreign_value_is_refused_and_left_as_it_is() {
     let store = queues(&server).await;
     let queue = name("jobs");
     // Sets, the counter and the birth marker: each is of the wrong kind, in turn.
-    for part in ["", ":n", ":ready", ":claimed", ":living", ":l:g"] {
+    for part in [
+        "", ":n", ":due", ":living", ":delayed", ":behind", ":aside", ":owners", ":l:g",
+    ] {
         server.flush_all().unwrap();
         let spoiled = format!("{}{part}", base("jobs"));
         let value: &[&str] = match part {
@@ -24,7 +28,7 @@ async fn a_foreign_value_is_refused_and_left_as_it_is() {
         server.command(value).unwrap();
         let before = everything(&server, "");
         let put = store.put(&queue, &[item("work", Some("g"))]).await;
-        if part != ":claimed" {
+        if part != ":owners" {
             let error = put.unwrap_err();
             assert_eq!(error.kind(), StoreErrorKind::Refusing, "{part}: {error}");
             assert!(error.to_string().contains("left as it"), "{error}");
@@ -33,9 +37,11 @@ async fn a_foreign_value_is_refused_and_left_as_it_is() {
             let after = after.filter(|(name, _)| part.is_empty() || *name != base("jobs"));
             assert_eq!(after.collect::<Vec<_>>(), before, "{part}");
         }
-        if matches!(part, ":ready" | ":claimed") {
+        if matches!(part, ":due" | ":owners") {
+            let before = everything(&server, "");
             let error = store.claim(&queue, &next(1, 1_000)).await.unwrap_err();
             assert_eq!(error.kind(), StoreErrorKind::Refusing, "{part}: {error}");
+            assert_unchanged(&server, "", &before);
         }
     }
 }
@@ -52,7 +58,7 @@ async fn a_spoiled_item_is_in_nobodys_way() {
     server
         .command(&["SET", &place(1), "somebody else's"])
         .unwrap();
-    server.command(&["HSET", &place(2), "a", "many"]).unwrap();
+    server.command(&["HSET", &place(2), "h", "many"]).unwrap();
     let claimed = one(store.claim(&queue, &next(4, 60_000)).await.unwrap());
     assert_eq!(claimed.claim.item, all[3].id);
     let done = store
@@ -96,4 +102,82 @@ async fn a_spoiled_record_of_a_lane_is_refused() {
     // Keys do not meet with it.
     let key = store.claim(&queue, &of_key("g", 1_000)).await.unwrap();
     assert!(matches!(key, Answer::Claimed { .. }));
+}
+
+#[tokio::test]
+async fn any_number_of_spoiled_items_is_in_nobodys_way_for_long() {
+    let server = RedisServer::builder().start().unwrap();
+    let store = queues(&server).await;
+    let queue = name("jobs");
+    let spoiled: Vec<_> = (0..100).map(|n| item(&n.to_string(), None)).collect();
+    put(&store, &queue, &spoiled).await;
+    let fine = item("fine", None);
+    put(&store, &queue, std::slice::from_ref(&fine)).await;
+    for one in &spoiled {
+        let hash = format!("{}:m:{}", base("jobs"), one.id);
+        server.command(&["HSET", &hash, "h", "x"]).unwrap();
+    }
+    let mut refusals = 0;
+    let claimed = loop {
+        match store.claim(&queue, &next(1, 60_000)).await {
+            Ok(answer) => break one(answer),
+            Err(error) => assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}"),
+        }
+        refusals += 1;
+        assert!(refusals < 4, "each claim sets some aside");
+    };
+    assert_eq!(claimed.claim.item, fine.id);
+    let depth = store.depth(&queue).await.unwrap();
+    assert_eq!((depth.ready, depth.delayed, depth.in_flight), (100, 0, 1));
+    // They come back, in case that somebody mends them.
+    let answer = store.claim(&queue, &next(1, 60_000)).await;
+    match answer {
+        Ok(Answer::Nothing { next }) => assert!(next.unwrap() <= Duration::from_secs(10)),
+        other => assert_eq!(other.unwrap_err().kind(), StoreErrorKind::Refusing),
+    }
+}
+
+#[tokio::test]
+async fn a_spoiled_item_behind_it_keeps_no_other_from_being_completed() {
+    let server = RedisServer::builder().start().unwrap();
+    let store = queues(&server).await;
+    let queue = name("jobs");
+    let all: Vec<_> = (0..3).map(|n| item(&n.to_string(), Some("g"))).collect();
+    put(&store, &queue, &all).await;
+    let hash = format!("{}:m:{}", base("jobs"), all[1].id);
+    server.command(&["SET", &hash, "somebody else's"]).unwrap();
+    let claimed = one(store.claim(&queue, &next(1, 60_000)).await.unwrap());
+    let settled = store
+        .settle(&queue, &[(claimed.claim, Settle::Complete)])
+        .await;
+    assert_eq!(settled[0].clone().unwrap(), Settled::Done);
+    // The group waits for it.
+    let error = store.claim(&queue, &next(1, 60_000)).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Refusing, "{error}");
+}
+
+#[tokio::test]
+async fn a_claim_that_looks_due_before_its_time_is_left_alone_until_then() {
+    let server = RedisServer::builder().start().unwrap();
+    let store = queues(&server).await;
+    let queue = name("jobs");
+    for (number, group) in [None, Some("g")].into_iter().enumerate() {
+        let work = item("work", group);
+        put(&store, &queue, std::slice::from_ref(&work)).await;
+        one(store.claim(&queue, &next(1, 60_000)).await.unwrap());
+        // As a clock makes it that was ahead and has stepped back.
+        let due = format!("{}:due", base("jobs"));
+        let member = format!("{:016}{}", number + 1, work.id);
+        let added = server.command(&["ZADD", &due, "1", &member]).unwrap();
+        assert_eq!(added.integer(), Some(0));
+        let answer = store.claim(&queue, &next(1, 60_000)).await.unwrap();
+        let Answer::Nothing { next: Some(next) } = answer else {
+            panic!("{answer:?}");
+        };
+        assert!(next > Duration::from_secs(30), "{next:?}");
+        assert_eq!(
+            store.depth(&queue).await.unwrap().in_flight,
+            number as u64 + 1
+        );
+    }
 }

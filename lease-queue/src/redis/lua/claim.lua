@@ -1,105 +1,198 @@
 -- Claims whatever is ready, for some owners in turn, each by itself. ARGV: for each its
 -- owner, TTL in microseconds, label, how many.
-local wanted = 0
-for at = 4, #ARGV, 4 do wanted = wanted + tonumber(ARGV[at]) end
+--
+-- All that is needed is read and judged first, then all that was granted is written, in
+-- one command for what all of them change. What may fail comes first, and leaves nothing.
 
 -- What somebody has spoiled, or what has no token left, is in nobody's way: so many of it.
 local IN_THE_WAY = 32
--- What is ready and was not looked at yet; how much of what was is left where it is, and
--- how much was set aside.
-local found, at, left, aside, whole = {}, 0, 0, 0, false
-local spoiled, used_up = nil, false
+-- They are looked at again after so long.
+local SET_ASIDE = 10000000
 
--- The next that is ready, if there is one and not too much is in its way.
-local function next_ready()
+-- What was asked for as numbers, of which few differ.
+local numbers = {}
+local function number_of(text)
+  local number = numbers[text]
+  if not number then
+    number = tonumber(text)
+    numbers[text] = number
+  end
+  return number
+end
+
+local wanted = 0
+for n = 4, #ARGV, 4 do wanted = wanted + number_of(ARGV[n]) end
+
+-- What is due and was not looked at yet; how much was seen before it, and how much of what
+-- was cannot be granted.
+local found, at, seen, whole = {}, 0, 0, false
+local buried = false
+local spoiled, spoiled_ones, used_up, used_up_ones = nil, {}, false, {}
+local later = {}
+
+-- The next that is due, if there is one and not too much is in its way.
+local function next_due()
   at = at + 1
-  if found[at] or whole or left + aside > IN_THE_WAY then return found[at] end
-  local most = wanted + (left > 0 and IN_THE_WAY or 0)
-  found = call('ZRANGEBYSCORE', ready(), '-inf', digits(now), 'LIMIT', digits(left),
-    digits(most))
+  if found[at] or whole or #spoiled_ones + #used_up_ones > IN_THE_WAY then return found[at] end
+  seen = seen + #found
+  local most = wanted + (seen > 0 and IN_THE_WAY or 0)
+  found = call('ZRANGEBYSCORE', due, '-inf', digits(now), 'LIMIT', seen, most)
   at, whole = 1, #found < most
   return found[1]
 end
 
--- An item that is ready, its lane, and its token, if there is one left.
-local function look(member)
-  local m = item(id_of(member), 'b')
-  local r = lane_of(m.lane)
-  if m.member ~= member or m.dead or r.blocks then foreign('the place of an item') end
-  if not m.body then foreign('an item') end
-  return m, r, token_above(r.mark, 0)
+-- What was granted and is to be written: in the same place of each list one item's member,
+-- its name and its record, its lane, its owner, and the group's record or nothing.
+local members, names, records, lanes, claimers, groups = {}, {}, {}, {}, {}, {}
+-- When each claim ends; what others had; the lanes of groups as they will be.
+local ends, gone, heads = {}, {}, {}
+
+-- Grants what is due, if it can be: the answer of it, or why it cannot, or neither if it
+-- just is not free.
+local function grant(member, owner, till, label)
+  local id = id_of(member)
+  local name = item_name(id)
+  local f = ask('HMGET', name, 'h', 'g', 'b')
+  if f.err then return nil, f.err end
+  local life, place, put, visible, attempts, standing, mark, _, _, expires, last = read_item(f[1])
+  local body, group, lane, r = f[3], f[2], nil, nil
+  if life ~= 'l' or place ~= sub(member, 1, 16) or not body then
+    return nil, foreign_text('an item')
+  end
+  if group then
+    lane = 'g:' .. group
+    r = heads[lane] or lane_from(lane, call('GET', lane_name(lane)))
+    heads[lane] = r
+    standing, mark, expires = r.standing, r.mark, r.expires
+  else
+    lane = 'i:' .. id
+  end
+  if stands(standing, expires) then
+    -- As of a clock that has stepped back: it is left alone until its time comes.
+    add(later, { member, expires, standing })
+    return nil
+  end
+  local token = token_above(mark, 0)
+  if not token then
+    used_up = true
+    add(used_up_ones, member)
+    return nil
+  end
+  attempts = attempts + 1
+  local n = #members + 1
+  members[n], names[n], lanes[n], claimers[n], groups[n] = member, name, lane, owner, r or false
+  records[n] = granted_item(member, put, visible, attempts, 'g', token, token, now, till, owner,
+    label)
+  if r then
+    r.standing, r.mark, r.token, r.granted, r.expires = 'g', token, token, now, till
+    r.owner, r.member, r.label = owner, member, label
+  end
+  ends[2 * n - 1], ends[2 * n] = till, member
+  if last ~= NOBODY and last ~= owner then gone[#gone + 1] = last .. lane end
+  return { id, group or '', token, attempts, max(0, now - put), body }
 end
 
-local function grant(m, r, token, owner, ttl, label)
-  local last = (r.standing == 'g' or r.standing == 'v') and r.owner
-  r.standing, r.mark, r.token, r.granted, r.expires = 'g', token, token, now, now + ttl
-  r.owner, r.member, r.label = owner, m.member, label
-  -- First, so that who abandons the owner finds all of it, wherever this ends.
-  own(owner, m.lane, ttl)
-  keep(r)
-  write('ZADD', claimed(), digits(r.expires), m.member)
-  write('ZREM', ready(), m.member)
-  write('HSET', item_name(m.id), 'a', digits(m.attempts + 1))
-  if last then disown(last, m.lane, one_of(last)) end
-  return { m.id, m.group or '', token, m.attempts + 1, math.max(0, now - m.put), m.body }
-end
-
-local function claim(owner, ttl, label, most)
-  local why = tombstone(owner)
-  if why then return { why == 'r' and 4 or 3 } end
-  local items = { 1 }
-  while #items <= most do
-    local member = next_ready()
+local function claim(owner, till, label, most)
+  local answer = { 1 }
+  while #answer <= most do
+    local member = next_due()
     if not member then break end
-    local fine, m, r, token = pcall(look, member)
-    if not fine then
-      -- Of the server's own, such as a full memory: the next would end alike.
-      if not string.find(tostring(m), 'FOREIGN') and not string.find(tostring(m), 'WRONGTYPE') then
-        error(m, 0)
-      end
-      spoiled, left = m, left + 1
-    elseif not token then
-      -- Whose tokens are used up is in nobody's way either.
-      write('ZADD', ready(), digits(now + 10000000), member)
-      aside, used_up = aside + 1, true
-    else
-      items[#items + 1] = grant(m, r, token, owner, ttl, label)
+    local fine, granted, why = pcall(grant, member, owner, till, label)
+    if not fine then granted, why = nil, granted end
+    if granted then
+      answer[#answer + 1] = granted
+    elseif why then
+      spoiled = why
+      add(spoiled_ones, member)
     end
   end
-  if #items > 1 then return items end
+  if #answer > 1 then return answer end
   if used_up then
     -- To the first alone, as if the others had come later.
     used_up = false
     return { 6 }
   end
-  if spoiled then error(spoiled, 0) end
-  -- Nothing else to do: those whose delay is over need not be told apart any more.
-  call('ZREMRANGEBYSCORE', delayed(), '-inf', digits(now))
-  local next = -1
-  for _, set in ipairs({ ready(), claimed() }) do
-    local first = call('ZRANGE', set, '0', '0', 'WITHSCORES')
-    if first[2] then
-      local after = math.max(0, tonumber(first[2]) - now)
-      if next < 0 or after < next then next = after end
-    end
-  end
-  return { 0, next }
+  if spoiled then return { -1, spoiled } end
+  return { 0 }
 end
 
--- Claims whose time is over are ready since then.
-local trouble = run(function()
-  local over = call('ZRANGEBYSCORE', claimed(), '-inf', digits(now), 'WITHSCORES', 'LIMIT', '0',
-    digits(wanted))
-  for n = 1, #over, 2 do
-    write('ZADD', ready(), over[n + 1], over[n])
-    write('ZREM', claimed(), over[n])
+local function write_grants()
+  if #members == 0 then return end
+  local index = {}
+  for n, owner in ipairs(claimers) do
+    index[2 * n - 1], index[2 * n] = '0', owner .. lanes[n]
   end
+  -- First, so that who abandons an owner finds all of it, wherever this ends.
+  write('ZADD', owners, unpack(index))
+  for n, name in ipairs(names) do
+    write('HSET', name, 'h', records[n])
+    if groups[n] then keep_lane(groups[n]) end
+  end
+  write('ZADD', due, unpack(ends))
+  write_all('ZREM', owners, gone)
+end
+
+-- Sets aside what would be in the way of the next claims too.
+local function set_aside()
+  local waits, apart, till = {}, {}, digits(now + SET_ASIDE)
+  for _, one in ipairs(later) do
+    add(waits, one[2], one[1])
+    if one[3] == 'v' then add(apart, one[2], one[1]) end
+  end
+  local function aside_all(members)
+    for _, member in ipairs(members) do
+      add(waits, till, member)
+      add(apart, till, member)
+    end
+  end
+  aside_all(used_up_ones)
+  if #spoiled_ones + #used_up_ones > IN_THE_WAY then aside_all(spoiled_ones) end
+  write_all('ZADD', due, waits)
+  write_all('ZADD', aside, apart)
+end
+
+-- What there is for whom nothing was ready: when there will be.
+local function nothing()
+  trim()
+  local first = call('ZRANGE', due, '0', '0', 'WITHSCORES')[2]
+  return { 0, first and math.max(0, tonumber(first) - now) or -1 }
+end
+
+-- One owner's. What was granted when it fails is as if it had not been.
+local function claim_of(at)
+  local why = buried and tombstone(ARGV[at])
+  if why then return { why == 'r' and 4 or 3 } end
+  return claim(ARGV[at], now + number_of(ARGV[at + 1]), ARGV[at + 2], number_of(ARGV[at + 3]))
+end
+
+local answers, has = {}, {}
+local trouble = run(function()
+  local tombs_of = {}
+  for n = 1, #ARGV, 4 do tombs_of[#tombs_of + 1] = tomb_name(ARGV[n]) end
+  -- As a rule there is none.
+  buried = call('EXISTS', unpack(tombs_of)) > 0
 end)
-local answers = {}
 for n = 1, #ARGV, 4 do
-  wrote = false
-  answers[#answers + 1] = trouble or run(function()
-    return claim(ARGV[n], tonumber(ARGV[n + 1]), ARGV[n + 2], tonumber(ARGV[n + 3]))
-  end)
+  local number, from = #answers + 1, #members
+  local answer = trouble or run(claim_of, n)
+  if answer[1] < 0 then
+    for k = #members, from + 1, -1 do
+      heads[lanes[k]] = nil
+      members[k], names[k], claimers[k], ends[2 * k], ends[2 * k - 1] = nil, nil, nil, nil, nil
+    end
+  end
+  answers[number], has[number] = answer, #members > from
+end
+local fine, err = pcall(write_grants)
+if fine then pcall(set_aside) else trouble = failed(err) end
+local none
+for number, answer in ipairs(answers) do
+  if has[number] and not fine then
+    answers[number] = trouble
+  elseif answer[1] == 0 then
+    wrote = false
+    none = none or run(nothing)
+    answers[number] = none
+  end
 end
 return answers

@@ -5,10 +5,10 @@ return { run(function()
   local owner, ttl, label, key = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
   local exactly, number, lasts = ARGV[5] == 'e', tonumber(ARGV[6]), tonumber(ARGV[7])
   local lane = 'k:' .. key
-  local r = lane_of(lane)
+  local r = lane_from(lane, call('GET', lane_name(lane)))
   local why = tombstone(owner)
   if why then return { why == 'r' and 4 or 3 } end
-  if r.blocks then
+  if blocks(r) then
     if r.owner ~= owner then
       if lasts > 0 then wait_in_line(key, owner, label, lasts) end
       return { 0, r.token, math.max(0, now - r.granted), r.expires - now, r.label }
@@ -20,12 +20,12 @@ return { run(function()
     end
     -- A live claim is never shortened.
     r.expires = math.max(r.expires, now + ttl)
-    keep(r)
-    own(owner, lane, ttl)
+    note_owner(owner, lane, ttl)
+    keep_lane(r)
     return { 1, r.token }
   end
   local known = r.mark
-  if not r.known then known = floor() end
+  if known == 0 then known = floor() end
   local token
   if exactly then
     if number <= known then return { 2, known } end
@@ -45,12 +45,14 @@ return { run(function()
   if r.standing == 'g' or r.standing == 'v' then
     answer, last = { 1, token, r.token, r.label }, r.owner
   end
-  local known_before = r.known
+  local known_before = r.mark > 0
+  if not known_before then look_at_keys() end
+  -- First, so that who abandons the owner finds it, wherever this ends.
+  note_owner(owner, lane, ttl)
   r.standing, r.mark, r.token, r.granted, r.expires = 'g', token, token, now, now + ttl
   r.owner, r.label = owner, label
-  keep(r)
+  keep_lane(r)
   if not known_before then note_key(key) end
-  if last then disown(last, lane, one_of(last)) end
-  own(owner, lane, ttl)
+  if last and last ~= owner then disown(last, lane, one_of(last)) end
   return answer
 end) }

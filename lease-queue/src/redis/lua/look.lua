@@ -6,28 +6,28 @@
 --   N                         how full the queue is
 local function state(lane)
   local r = lane_of(lane)
-  if not r.known then return 0 end
-  if not r.blocks then return r.mark end
+  if r.mark == 0 then return 0 end
+  if not blocks(r) then return r.mark end
   if r.standing == 'v' then return { 2, r.mark, r.expires - now } end
   return { 3, r.mark, r.token, math.max(0, now - r.granted), r.expires - now, r.label }
 end
 
-local function one_item(id, cursor)
-  local m = item(id)
-  local size = call('HSTRLEN', item_name(id), 'b')
+local function one_item(id)
+  local m, f = item(id, 'u', 'e', 'd')
+  local size = call('HSTRLEN', m.name, 'b')
   local phase = { 0 }
-  if m.dead then
-    phase = { 3, m.dead }
+  if m.life == 'd' then
+    phase = { 3, f[5] or '' }
   else
-    local r = lane_of(m.lane)
-    if r.standing == 'g' and r.blocks and r.member == m.member then
+    local r = m.group and lane_of('g:' .. m.group) or m
+    if r.standing == 'g' and blocks(r) and r.member == m.member then
       phase = { 2, r.token, math.max(0, now - r.granted), r.expires - now, r.label }
     elseif m.visible > now then
       phase = { 1, m.visible - now }
     end
   end
-  return { 1, id, m.group or '', m.dedup or '', m.attempts, math.max(0, now - m.put), size,
-    phase, m.error and { m.error } or {} }
+  return { 1, id, m.group or '', f[3] or '', m.attempts, math.max(0, now - m.put), size,
+    phase, f[4] and { f[4] } or {} }
 end
 
 local what = ARGV[1]
@@ -53,7 +53,7 @@ end
 if what == 'I' then
   local score, after, most = ARGV[2], ARGV[3], ARGV[4]
   local members = run(function()
-    return call('ZRANGEBYSCORE', living(), score, '+inf', 'WITHSCORES', 'LIMIT', '0', most)
+    return call('ZRANGEBYSCORE', living, score, '+inf', 'WITHSCORES', 'LIMIT', '0', most)
   end)
   if type(members[1]) == 'number' then return { members } end
   local answers = {}
@@ -70,7 +70,7 @@ end
 if what == 'D' then
   local after, most = ARGV[2], ARGV[3]
   local ids = run(function()
-    return call('ZRANGEBYSCORE', dead(), '(' .. after, '+inf', 'WITHSCORES', 'LIMIT', '0', most)
+    return call('ZRANGEBYSCORE', dead, '(' .. after, '+inf', 'WITHSCORES', 'LIMIT', '0', most)
   end)
   if type(ids[1]) == 'number' then return { ids } end
   local answers = {}
@@ -82,11 +82,12 @@ if what == 'D' then
 end
 
 return { run(function()
-  local all = call('ZCARD', living())
-  local after = '(' .. digits(now)
-  local waiting = call('ZCOUNT', delayed(), after, '+inf')
-  local held = call('ZCOUNT', claimed(), after, '+inf')
-  local first = call('ZRANGE', living(), '0', '0', 'WITHSCORES')
+  local function later(set) return call('ZCOUNT', set, '(' .. digits(now), '+inf') end
+  local all, waits = call('ZCARD', living), later(delayed)
+  -- A claim is what is due later for no other reason.
+  local held = math.max(0, later(due) - waits - later(aside))
+  waits = waits + later(behind)
+  local first = call('ZRANGE', living, '0', '0', 'WITHSCORES')
   local oldest = first[2] and math.max(0, now - tonumber(first[2])) or -1
-  return { 1, math.max(0, all - waiting - held), waiting, held, call('ZCARD', dead()), oldest }
+  return { 1, math.max(0, all - waits - held), waits, held, call('ZCARD', dead), oldest }
 end) }

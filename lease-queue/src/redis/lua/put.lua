@@ -1,53 +1,85 @@
 -- Puts items. ARGV: for each its identity, payload, group ('' none), deduplication
 -- key ('' none) and delay in microseconds.
+
+-- The mark of an item's lane that was set before it was put.
+local function mark_before(id) return lane_from('', call('GET', lane_name('i:' .. id))).mark end
+
 return { run(function()
-  local answers, new, keys = { 1 }, {}, {}
+  local names = {}
   for at = 1, #ARGV, 5 do
-    local id, dedup = ARGV[at], ARGV[at + 3]
+    local id = ARGV[at]
+    add(names, item_name(id), done_name(id))
+    add(names, lane_name('i:' .. id))
+  end
+  -- As a rule nothing is known of any.
+  local all_new = call('EXISTS', unpack(names)) == 0
+  local answers, new, keys, groups = { 1 }, {}, {}, {}
+  for at = 1, #ARGV, 5 do
+    local id, group, dedup = ARGV[at], ARGV[at + 2], ARGV[at + 3]
     local of = nil
-    if call('EXISTS', item_name(id), done_name(id)) == 0 then
+    if all_new or call('EXISTS', item_name(id), done_name(id)) == 0 then
       if dedup ~= '' then
-        of = keys[dedup] or call('GET', base .. ':u:' .. dedup)
+        of = keys[dedup] or call('GET', dedup_name(dedup))
         if of and #of ~= 32 then foreign('a deduplication key') end
       end
       if not of then
         keys[dedup] = id
-        new[#new + 1] = at
-        if ARGV[at + 2] ~= '' then call('LLEN', list_name(ARGV[at + 2])) end
+        local m = { id = id, at = at, group = group ~= '' and group or nil,
+          dedup = dedup ~= '' and dedup or nil, visible = now + tonumber(ARGV[at + 4]), put = now,
+          life = 'l', attempts = 0, standing = 'n', mark = 0, token = 0, granted = 0, expires = 0,
+          owner = NOBODY, label = '' }
+        if m.group then
+          if not groups[group] then call('LLEN', list_name(group)) end
+          groups[group] = groups[group] or {}
+        elseif not all_new then
+          m.mark = mark_before(id)
+        end
+        add(new, m)
       end
     end
-    answers[#answers + 1] = of or 1
+    add(answers, of or 1)
   end
   if #new == 0 then return answers end
-  call('ZCARD', living())
-  call('ZCARD', ready())
+  for _, set in ipairs({ living, due, delayed, behind, aside }) do call('ZCARD', set) end
   born()
-  local first, waits = places(#new), false
-  for number, at in ipairs(new) do
-    local id, group, dedup, delay = ARGV[at], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4])
-    local m = { id = id, place = place(first + number), put = now, visible = now + delay,
-      group = group ~= '' and group or nil }
-    m.member = m.place .. id
-    local fields = { 'p', m.place, 't', digits(now), 'v', digits(m.visible), 'a', '0',
-      'b', ARGV[at + 1] }
+  local first = places(#new)
+  local put, ready, waits, follow, waits_behind = {}, {}, {}, {}, {}
+  for number, m in ipairs(new) do
+    m.member = place(first + number) .. m.id
+    local all = { 'h', record_of(m), 'b', ARGV[m.at + 1] }
     if m.group then
-      fields[#fields + 1] = 'g'
-      fields[#fields + 1] = group
+      add(all, 'g', m.group)
+      add(groups[m.group], m.member)
+      add(follow, m)
+    else
+      add(ready, m.visible, m.member)
+      if m.visible > now then add(waits, m.visible, m.member) end
     end
-    if dedup ~= '' then
-      fields[#fields + 1] = 'u'
-      fields[#fields + 1] = dedup
-      write('SET', base .. ':u:' .. dedup, id)
+    if m.dedup then
+      add(all, 'u', m.dedup)
+      write('SET', dedup_name(m.dedup), m.id)
     end
-    write('HSET', item_name(id), unpack(fields))
-    line_up(m)
-    if delay > 0 then
-      waits = true
-      write('ZADD', delayed(), digits(m.visible), m.member)
+    write('HSET', item_name(m.id), unpack(all))
+    if m.mark > 0 then write('DEL', lane_name('i:' .. m.id)) end
+    add(put, now, m.member)
+  end
+  write_all('ZADD', living, put)
+  local heads = {}
+  for group, members in pairs(groups) do
+    if #members > 0 and write('RPUSH', list_name(group), unpack(members)) == #members then
+      heads[members[1]] = true
     end
   end
-  -- Those whose time has come are not told apart from the others.
-  if waits then write('ZREMRANGEBYSCORE', delayed(), '-inf', digits(now)) end
+  for _, m in ipairs(follow) do
+    if heads[m.member] then add(ready, m.visible, m.member) end
+    if m.visible > now then
+      add(heads[m.member] and waits or waits_behind, m.visible, m.member)
+    end
+  end
+  write_all('ZADD', due, ready)
+  write_all('ZADD', delayed, waits)
+  write_all('ZADD', behind, waits_behind)
+  if #waits + #waits_behind > 0 then trim() end
   hint('')
   return answers
 end) }

@@ -7,7 +7,7 @@ return { run(function()
     { 'GET', a }, { 'SET', a, '' }, { 'DEL', a }, { 'EXISTS', a }, { 'PTTL', a },
     { 'PEXPIRE', a, '1' }, { 'INCRBY', a, '1' }, { 'HGET', a, 'f' }, { 'HMGET', a, 'f' },
     { 'MGET', a },
-    { 'HSET', a, 'f', '' }, { 'HDEL', a, 'f' }, { 'HSTRLEN', a, 'f' }, { 'LINDEX', a, '0' },
+    { 'HSET', a, 'f', '' }, { 'HDEL', a, 'f' }, { 'HSTRLEN', a, 'f' }, { 'LRANGE', a, '0', '1' },
     { 'LLEN', a }, { 'LREM', a, '1', '' }, { 'RPUSH', a, '' }, { 'SADD', a, '' },
     { 'SMEMBERS', a }, { 'SREM', a, '' }, { 'ZADD', a, '0', '' }, { 'ZCARD', a },
     { 'ZCOUNT', a, '0', '0' }, { 'ZRANGE', a, '0', '0' }, { 'ZRANGEBYLEX', a, '-', '+' },
