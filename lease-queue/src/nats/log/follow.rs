@@ -88,7 +88,7 @@ pub(super) async fn follow<M: Machine>(shared: Arc<Shared<M>>) {
             Ok(Reached::TheEnd(consumer)) => {
                 shared.phase.send_replace(Phase::Follows);
                 shared.work.notify_one();
-                follow_live(&shared, ends, consumer).await
+                follow_live(&shared, ends, consumer.map(|one| *one)).await
             }
             Ok(Reached::Broken) => End::Broken,
             Err(error) => {
@@ -115,7 +115,7 @@ fn is_final(error: &StoreError) -> bool {
 /// What came of going to the end.
 enum Reached {
     /// With the consumer that brought the most of it, if one was needed.
-    TheEnd(Option<Consumer>),
+    TheEnd(Option<Box<Consumer>>),
     /// It cannot be followed.
     Broken,
 }
@@ -148,7 +148,7 @@ async fn reach_the_end<M: Machine>(
             }
             Read::ToTheEnd | Read::On => {
                 *begun = Begun::Whole;
-                return Ok(Reached::TheEnd(consumer));
+                return Ok(Reached::TheEnd(consumer.map(Box::new)));
             }
             Read::Broken => return Ok(Reached::Broken),
             Read::Lost => {
