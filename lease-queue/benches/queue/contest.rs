@@ -94,7 +94,7 @@ pub(crate) fn main(peers: Peers) {
             postgres_server.address(),
             nats_server.address(),
         ];
-        let proxies = address.map(|at| FaultProxy::start(at).unwrap());
+        let proxies = address.map(|at| Arc::new(FaultProxy::start(at).unwrap()));
         let far = [
             redis_server.url().through(proxies[0].address()).to_string(),
             postgres_server
@@ -143,13 +143,15 @@ pub(crate) fn main(peers: Peers) {
         for ms in [1, 20] {
             let trip = Duration::from_millis(ms);
             delays(trip);
-            for (name, stores) in [
+            for (name, proxy, stores) in [
                 (
                     "Redis",
+                    &proxies[0],
                     [redis_queues(&far[0]).await, redis_queues(&far[0]).await],
                 ),
                 (
                     "Postgres",
+                    &proxies[1],
                     [
                         postgres_queues(&far[1]).await,
                         postgres_queues(&far[1]).await,
@@ -157,6 +159,7 @@ pub(crate) fn main(peers: Peers) {
                 ),
                 (
                     "NATS",
+                    &proxies[2],
                     [nats_queues(&far[2]).await, nats_queues(&far[2]).await],
                 ),
             ] {
@@ -165,7 +168,7 @@ pub(crate) fn main(peers: Peers) {
                     continue;
                 }
                 println!("\n# a claim that waits, {name} {ms} ms away (target: <= 3 round trips)");
-                waiting::run(from, to, trip, if quick { 1 } else { 21 }).await;
+                waiting::run(from, to, proxy, trip, if quick { 1 } else { 21 }).await;
             }
         }
     });
