@@ -64,7 +64,8 @@ return { run(function()
   if only == '' or alone == only then
     write('DEL', owner_name(owner))
   elseif not alone then
-    write('SREM', owner_name(owner), only)
+    -- One too many there does no harm, nor does what somebody else wrote.
+    ask('SREM', owner_name(owner), only)
   end
   return 1
 end) }

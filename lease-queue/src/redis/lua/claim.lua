@@ -4,7 +4,8 @@
 -- All that is needed is read and judged first, then all that was granted is written, in
 -- one command for what all of them change. What may fail comes first, and leaves nothing.
 
--- What somebody has spoiled, or what has no token left, is in nobody's way: so many of it.
+-- What somebody has spoiled, or what has no token left, is in nobody's way: one call looks at
+-- little more than so many of it.
 local IN_THE_WAY = 32
 -- They are looked at again after so long.
 local SET_ASIDE = 10000000
@@ -33,7 +34,9 @@ local later = {}
 -- The next that is due, if there is one and not too much is in its way.
 local function next_due()
   at = at + 1
-  if found[at] or whole or #spoiled_ones + #used_up_ones > IN_THE_WAY then return found[at] end
+  if found[at] or whole or #spoiled_ones + #used_up_ones + #later > IN_THE_WAY then
+    return found[at]
+  end
   seen = seen + #found
   local most = wanted + (seen > 0 and IN_THE_WAY or 0)
   found = call('ZRANGEBYSCORE', due, '-inf', digits(now), 'LIMIT', seen, most)
