@@ -18,6 +18,7 @@
 //! that this can do.
 
 use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -25,6 +26,9 @@ use super::config::{Member, NatsBuilder};
 use super::{NatsServer, NatsUrl, ServerError, port_is_taken};
 use crate::ports::PortClaim;
 use crate::servers::parts::{LIMIT, PORTS, claim, until};
+
+/// For an election, of which a busy machine needs several.
+const ELECTED: Duration = Duration::from_secs(90);
 
 /// Nodes of every cluster.
 pub const NODES: usize = 3;
@@ -120,10 +124,10 @@ impl NatsCluster {
     /// The number of the node that leads JetStream, by the word of one that runs.
     ///
     /// # Errors
-    /// If there is none for half a minute.
+    /// If there is none for a minute and a half.
     pub fn meta_leader(&self) -> Result<usize, ServerError> {
         let mut leader = None;
-        until("have a leader", LIMIT, || {
+        until("have a leader", ELECTED, || {
             leader = self.meta_leader_now().ok();
             Ok(leader.is_some())
         })?;
@@ -133,9 +137,9 @@ impl NatsCluster {
     /// Waits until another node than this one leads JetStream.
     ///
     /// # Errors
-    /// If none does within half a minute.
+    /// If none does within a minute and a half.
     pub fn until_led_without(&self, number: usize) -> Result<(), ServerError> {
-        until("have another leader", LIMIT, || {
+        until("have another leader", ELECTED, || {
             Ok(self.meta_leader_now().is_ok_and(|leader| leader != number))
         })
     }
@@ -143,10 +147,10 @@ impl NatsCluster {
     /// The number of the node that leads a stream, by its own word.
     ///
     /// # Errors
-    /// If none does for half a minute.
+    /// If none does for a minute and a half.
     pub fn stream_leader(&self, stream: &str) -> Result<usize, ServerError> {
         let mut leader = None;
-        until("lead the stream", LIMIT, || {
+        until("lead the stream", ELECTED, || {
             leader = self.nodes().find_map(|node| {
                 let subject = format!("$JS.API.STREAM.INFO.{stream}");
                 let info: Value = serde_json::from_str(&node.request(&subject, "").ok()?).ok()?;
