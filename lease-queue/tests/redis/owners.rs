@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use lease_conformance::servers::redis::RedisServer;
 use lease_queue::redis::RedisQueues;
-use lease_queue::{Answer, ClaimRequest, Claimed, QueueName, QueueStore, Settle, Settled};
+use lease_queue::{
+    Answer, ClaimRequest, Claimed, MAX_BATCH, QueueName, QueueStore, Settle, Settled,
+};
 
 use crate::support::{
     PATIENCE, base, everything, item, items, name, next, of_key, one, put, queues, retry, ttl,
@@ -146,4 +148,25 @@ async fn an_owner_of_items_groups_and_keys_gives_all_of_it_back() {
     for key in ["a", "b"] {
         one(store.claim(&queue, &of_key(key, 60_000)).await.unwrap());
     }
+}
+
+#[tokio::test]
+async fn an_owner_gives_back_however_much_it_has() {
+    let server = RedisServer::builder().start().unwrap();
+    let store = queues(&server).await;
+    let queue = name("jobs");
+    let request = next(MAX_BATCH, 60_000);
+    // More than a script passes to one command.
+    let batches = 4_200_usize.div_ceil(MAX_BATCH);
+    for _ in 0..batches {
+        let all: Vec<_> = (0..MAX_BATCH).map(|_| item("work", None)).collect();
+        put(&store, &queue, &all).await;
+        claim(&store, &queue, &request, MAX_BATCH).await;
+    }
+    let all = (batches * MAX_BATCH) as u64;
+    assert_eq!(store.depth(&queue).await.unwrap().in_flight, all);
+    store.abandon(&queue, None, request.owner).await.unwrap();
+    let depth = store.depth(&queue).await.unwrap();
+    assert_eq!((depth.ready, depth.in_flight), (all, 0));
+    assert!(noted(&server).is_empty());
 }

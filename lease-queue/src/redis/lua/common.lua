@@ -16,9 +16,14 @@ local function write(...)
   wrote = true
   return reply
 end
--- One command for all of a list, if there is anything in it.
+-- One command for all of a list, if there is anything in it. Lua passes 8000 values at most: of
+-- more there is one for each so many, an even number, since some lists are of pairs.
+local AT_ONCE = 4000
 local function write_all(command, name, list)
-  if #list > 0 then write(command, name, unpack(list)) end
+  local all = #list
+  for from = 1, all, AT_ONCE do
+    write(command, name, unpack(list, from, math.min(from + AT_ONCE - 1, all)))
+  end
 end
 local function add(list, one, other)
   list[#list + 1] = one
