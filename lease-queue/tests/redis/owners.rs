@@ -3,13 +3,15 @@
 use std::time::{Duration, Instant};
 
 use lease_conformance::servers::redis::RedisServer;
+use lease_core::StoreErrorKind;
 use lease_queue::redis::RedisQueues;
 use lease_queue::{
     Answer, ClaimRequest, Claimed, MAX_BATCH, QueueName, QueueStore, Settle, Settled,
 };
 
 use crate::support::{
-    PATIENCE, base, everything, item, items, name, next, of_key, one, put, queues, retry, ttl,
+    PATIENCE, assert_unchanged, base, everything, item, items, name, next, of_key, one, put,
+    queues, retry, ttl,
 };
 
 /// Whatever is noted of owners, of items and of keys.
@@ -169,4 +171,27 @@ async fn an_owner_gives_back_however_much_it_has() {
     let depth = store.depth(&queue).await.unwrap();
     assert_eq!((depth.ready, depth.in_flight), (all, 0));
     assert!(noted(&server).is_empty());
+}
+
+#[tokio::test]
+async fn an_order_that_somebody_spoiled_does_not_hide_what_an_owner_has() {
+    let server = RedisServer::builder().start().unwrap();
+    let store = queues(&server).await;
+    let queue = name("jobs");
+    put(&store, &queue, &[item("a", None)]).await;
+    let request = next(1, 60_000);
+    claim(&store, &queue, &request, 1).await;
+    let owners = format!("{}:owners", base("jobs"));
+    for (score, foreign) in [("-1", "z"), ("1", "!")] {
+        let added = server.command(&["ZADD", &owners, score, foreign]);
+        assert_eq!(added.unwrap().integer(), Some(1));
+        let before = everything(&server, "");
+        // Rather than to say that it was given back.
+        let refused = store.abandon(&queue, None, request.owner).await;
+        assert_eq!(refused.unwrap_err().kind(), StoreErrorKind::Refusing);
+        assert_unchanged(&server, "", &before);
+        server.command(&["ZREM", &owners, foreign]).unwrap();
+    }
+    store.abandon(&queue, None, request.owner).await.unwrap();
+    assert_eq!(store.depth(&queue).await.unwrap().ready, 1);
 }

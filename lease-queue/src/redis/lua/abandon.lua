@@ -7,6 +7,10 @@ return { run(function()
     -- What somebody else wrote there hides what the owner has.
     if alone and not is_lane(alone) then foreign('what an owner has') end
     lanes = alone and { alone } or call('SMEMBERS', owner_name(owner))
+    -- In that order as long as nobody else gives anything a score.
+    if call('ZCOUNT', owners, '0', '0') ~= call('ZCARD', owners) then
+      foreign('what owners have')
+    end
     index = call('ZRANGEBYLEX', owners, '[' .. owner, '(' .. owner .. '\255')
     for _, member in ipairs(index) do
       local lane = string.sub(member, 33)
