@@ -63,6 +63,11 @@ async fn each_right_of_the_page_is_needed_and_nothing_is_half_done_without() {
     let right =
         |f: &&lease_core::Finding| f.what.contains("right") && f.severity >= Severity::Critical;
     assert_eq!(diagnosis.findings.iter().find(right), None);
+    // There is a queue, and it has one.
+    let of_births = |f: &&lease_core::Finding| f.what.starts_with("birth marker");
+    let told = diagnosis.findings.iter().filter(of_births);
+    let told: Vec<_> = told.map(|f| f.what.as_str()).collect();
+    assert_eq!(told, ["birth markers: each queue has one of its own"]);
 }
 
 #[tokio::test]

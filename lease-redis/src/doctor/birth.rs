@@ -90,6 +90,12 @@ pub(super) fn judge(
         }));
         return findings;
     }
+    if facts.queues {
+        let what = "birth markers: each queue has one of its own";
+        let why = "it tells how old the queue is; one that holds something else is refused";
+        findings.push(healthy(what, why));
+        return findings;
+    }
     let why = "it tells a restart of the server and how old the store is";
     let (life, since_us, first_us, length_us) = match birth {
         Err(refusal) => {
