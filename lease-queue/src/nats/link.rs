@@ -238,7 +238,7 @@ impl Link {
 }
 
 /// Returns when the connection that stood ends.
-async fn ended(line: &mut watch::Receiver<Line>, ends: u64) {
+pub(super) async fn ended(line: &mut watch::Receiver<Line>, ends: u64) {
     if line.wait_for(|line| line.ends != ends).await.is_err() {
         // Nobody tells: a client of the caller's own.
         std::future::pending().await

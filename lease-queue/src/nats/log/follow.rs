@@ -37,7 +37,7 @@ use super::send::SOON;
 use super::shared::{Phase, Shared, Taken};
 use super::{Machine, errors, snapshot};
 use crate::nats::errors as words;
-use crate::nats::link::{Line, Stored, Which};
+use crate::nats::link::{Line, Stored, Which, ended};
 
 /// After which a consumer is made that could not be made before.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -84,7 +84,7 @@ pub(super) async fn follow<M: Machine>(shared: Arc<Shared<M>>) {
     let mut begun = Begun::Not;
     loop {
         let ends = shared.link.line.borrow().ends;
-        let end = match reach_the_end(&shared, &mut begun).await {
+        let end = match reach_the_end(&shared, ends, &mut begun).await {
             Ok(Reached::TheEnd(consumer)) => {
                 shared.phase.send_replace(Phase::Follows);
                 shared.work.notify_one();
@@ -124,6 +124,7 @@ enum Reached {
 /// Others write on meanwhile: that is not waited for.
 async fn reach_the_end<M: Machine>(
     shared: &Shared<M>,
+    ends: u64,
     begun: &mut Begun,
 ) -> Result<Reached, StoreError> {
     loop {
@@ -138,7 +139,7 @@ async fn reach_the_end<M: Machine>(
         let mut read = read_some(shared, FEW).await?;
         let mut consumer = None;
         if read == Read::On {
-            (read, consumer) = reach_from_afar(shared).await?;
+            (read, consumer) = reach_from_afar(shared, ends).await?;
         }
         match read {
             // As many messages without a snapshot never were.
@@ -164,11 +165,12 @@ async fn reach_the_end<M: Machine>(
 /// The same where there is much to apply: with the consumer that brought it, if one could.
 async fn reach_from_afar<M: Machine>(
     shared: &Shared<M>,
+    ends: u64,
 ) -> Result<(Read, Option<Consumer>), StoreError> {
     let link = &shared.link;
     let end = link.read(&shared.subject, Which::Last, link.deadline());
     let end = end.await?.map_or(0, |stored| stored.revision);
-    let consumer = bring_on(shared, end).await;
+    let consumer = bring_on(shared, ends, end).await;
     while shared.last().0.revision < end {
         match read_some(shared, RUN).await? {
             Read::On => {}
@@ -178,13 +180,18 @@ async fn reach_from_afar<M: Machine>(
     Ok((Read::ToTheEnd, consumer))
 }
 
-/// Applies what a consumer brings, up to this revision. `None` if it does not: the rest is
-/// to be read.
-async fn bring_on<M: Machine>(shared: &Shared<M>, end: u64) -> Option<Consumer> {
+/// Applies what a consumer brings, up to this revision. `None` if it does not, or if the
+/// connection ended, behind which it may bring another history: the rest is to be read.
+async fn bring_on<M: Machine>(shared: &Shared<M>, ends: u64, end: u64) -> Option<Consumer> {
+    let mut line = shared.link.line.clone();
     let made = timeout(SILENCE, Consumer::make(shared, Duration::ZERO));
     let mut consumer = made.await.ok()?.ok();
     while shared.last().0.revision < end {
-        let next = timeout(SILENCE, Consumer::next(&mut consumer)).await;
+        let next = tokio::select! {
+            biased;
+            () = ended(&mut line, ends) => return None,
+            next = timeout(SILENCE, Consumer::next(&mut consumer)) => next,
+        };
         match next.ok()?? {
             Next::Fits(stored) => match shared.take(&stored, false) {
                 Taken::Applied => {}

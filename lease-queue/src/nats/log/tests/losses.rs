@@ -4,11 +4,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use lease_conformance::proxy::FaultProxy;
+use bytes::Bytes;
+use lease_conformance::proxy::{FaultProxy, On};
 use lease_conformance::servers::nats::NatsServer;
 use tokio::time::Instant;
 
-use super::toy::add;
+use super::toy::{Add, add};
 use super::{Client, now, soon, subject};
 use crate::nats::link::{Set, Which};
 
@@ -114,6 +115,46 @@ async fn a_client_notices_that_the_end_of_the_log_was_written_anew_with_the_same
     let anew = tokio::time::timeout(Duration::from_secs(30), anew).await;
     anew.map(drop).unwrap();
     assert_eq!(now(&far).await, now(&near).await);
+}
+
+/// The same of one that comes late, while a consumer brings it the log: behind a connection
+/// that ended, that consumer goes on with whatever stands there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_comes_late_notices_that_what_it_is_brought_is_another_history() {
+    const MESSAGES: u64 = 80;
+    // Read one by one are the first of them, and what stands at the end.
+    const READ: u64 = 30;
+    let large = |number| Add {
+        number,
+        body: Bytes::from(vec![b'x'; 16 << 10]),
+    };
+    let [server, other] = [(); 2].map(|()| NatsServer::builder().start().unwrap());
+    let near = Client::new(&server.url().to_string()).await;
+    for number in 0..10 {
+        near.log().submit(large(number), soon()).await.unwrap();
+    }
+    // As of now are the data of the other one.
+    server.stop().unwrap();
+    other.stop().unwrap();
+    copy(&server.folder().join("data"), &other.folder().join("data"));
+    server.start().unwrap();
+    other.start().unwrap();
+    let behind = Client::new(&other.url().to_string()).await;
+    for number in 10..MESSAGES {
+        near.log().submit(large(number), soon()).await.unwrap();
+        let number = 1000 + number;
+        behind.log().submit(large(number), soon()).await.unwrap();
+    }
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let far = Client::new(&server.url().through(proxy.address()).to_string()).await;
+    proxy.lead_to(other.address());
+    let log = far.log();
+    let read = READ * (16 << 10) * 4 / 3;
+    let cut = proxy.cut_reply_after(read, On::Any);
+    let cut = tokio::time::timeout(Duration::from_secs(30), cut.happened());
+    cut.await.unwrap().unwrap();
+    assert_eq!(now(&far).await, now(&behind).await);
+    drop(log);
 }
 
 /// What was decided in one history is not sent in another.
