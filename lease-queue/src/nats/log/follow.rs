@@ -249,7 +249,9 @@ async fn follow_live<M: Machine>(
                 }
                 // What is far away comes by the consumer, as soon as there is one.
                 match read_some(shared, if is_live { FEW } else { RUN }).await {
-                    Ok(Read::ToTheEnd | Read::On) => {}
+                    Ok(Read::ToTheEnd) => {}
+                    // Unless the consumer brings it meanwhile.
+                    Ok(Read::On) => shared.hurry(),
                     Ok(Read::Lost) => return End::Doubt,
                     Ok(Read::Broken) => return End::Broken,
                     Err(error) if is_final(&error) => {

@@ -15,7 +15,7 @@ use crate::nats::log::replica::{KEPT, LOG_MAX, STOP, WINDOW};
 use crate::nats::names::Names;
 
 /// Stores messages of nobody, each with an operation, all based on the first one.
-async fn flood(client: &Client, base: Mark, messages: u64) {
+pub(super) async fn flood(client: &Client, base: Mark, messages: u64) {
     let nats = client.link().context.client();
     for _ in 0..messages {
         let op = Encoded::of::<Toy>(&add(u64::MAX)).unwrap();
@@ -27,11 +27,11 @@ async fn flood(client: &Client, base: Mark, messages: u64) {
 }
 
 /// What was applied last.
-fn last(client: &Client) -> Mark {
+pub(super) fn last(client: &Client) -> Mark {
     client.log().shared.state().replica.last
 }
 
-fn behind(client: &Client) -> u64 {
+pub(super) fn behind(client: &Client) -> u64 {
     client.log().shared.state().replica.behind()
 }
 

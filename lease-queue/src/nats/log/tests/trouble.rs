@@ -9,6 +9,7 @@ use lease_conformance::servers::nats::NatsServer;
 use lease_core::StoreErrorKind;
 use tokio::time::Instant;
 
+use super::snapshots::{behind, flood, last};
 use super::toy::{Toy, add};
 use super::{Client, now, queue, soon, subject};
 use crate::nats::NatsOptions;
@@ -157,4 +158,26 @@ async fn a_password_is_in_no_error() {
     let error = client.log().submit(add(1), short).await.unwrap_err();
     let words = format!("{error} {error:?} {:?}", client.log());
     assert!(!words.contains(&password), "{words}");
+}
+
+/// As while no server makes a consumer.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_gets_no_consumer_reads_on_to_the_end_although_nobody_asks() {
+    const MESSAGES: u64 = 3000;
+    let users = "authorization { users: [ { user: all, password: all }, { user: narrow, \
+                 password: narrow, permissions: { publish: { deny: \"$JS.API.CONSUMER.>\" } } } ] }";
+    let server = NatsServer::builder().config(users);
+    let server = server.config("no_auth_user: all").start().unwrap();
+    let client = Client::new(&server.url().to_string()).await;
+    client.log().submit(add(0), soon()).await.unwrap();
+    let narrow = server.url().user("narrow", "narrow").to_string();
+    let narrow = Client::new(&narrow).await;
+    assert_eq!(now(&narrow).await.applied, [0]);
+    flood(&client, last(&client), MESSAGES).await;
+    // It looks every two seconds.
+    let log = narrow.log();
+    let mut changes = log.changes();
+    let all = changes.wait_for(|_| behind(&narrow) > MESSAGES);
+    let all = tokio::time::timeout(Duration::from_secs(10), all).await;
+    assert!(all.is_ok(), "{}", behind(&narrow));
 }
