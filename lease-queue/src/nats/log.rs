@@ -7,16 +7,17 @@
 //! published, and comes by.
 //!
 //! Parts: `message` is the form of what is stored, `replica` is the machine with what
-//! keeps the log's promises around it, `follow` and `consumer` are the way out of the log,
-//! `send` is the way into it, `waiting` is who waits for that, `snapshot` keeps the replica
-//! for those who come later, `stream` makes the two streams, and `logs` are those of one
-//! store.
+//! keeps the log's promises around it, `follow`, `consumer` and `reading` are the way out
+//! of the log, `send` is the way into it, `waiting` is who waits for that, `snapshot` keeps
+//! the replica for those who come later, `stream` makes the two streams, and `logs` are
+//! those of one store.
 
 mod consumer;
 mod errors;
 mod follow;
 mod logs;
 mod message;
+mod reading;
 mod replica;
 mod send;
 mod shared;

@@ -25,26 +25,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use lease_core::StoreError;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::consumer::{Consumer, Next};
-use super::message::Mark;
+use super::reading::{Read, read_some};
 use super::replica::STOP;
 use super::send::SOON;
 use super::shared::{Phase, Shared, Taken};
 use super::{Machine, errors, snapshot};
 use crate::nats::errors as words;
-use crate::nats::link::{Line, Stored, Which, ended};
+use crate::nats::link::{Line, Which, ended};
 
 /// After which a consumer is made that could not be made before.
 const AGAIN: Duration = Duration::from_millis(500);
 /// After which the log is read if nothing comes by.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Reads that are under way together, where messages stand close to each other.
-const TOGETHER: u64 = 32;
 /// Messages that are read before they are applied.
 const RUN: usize = 256;
 /// As many are read before a consumer is made for the rest.
@@ -55,17 +52,6 @@ enum End {
     /// What was applied is to be compared with the log.
     Doubt,
     /// For good: the phase says why.
-    Broken,
-}
-
-/// What is left where the log was read to its end.
-#[derive(PartialEq, Eq)]
-enum Read {
-    ToTheEnd,
-    /// There are more.
-    On,
-    /// Its end is not the one that was applied.
-    Lost,
     Broken,
 }
 
@@ -289,76 +275,4 @@ fn start_writer<M: Machine>(shared: &Arc<Shared<M>>) {
     let task = Arc::clone(shared);
     let writer = tokio::spawn(async move { snapshot::write(&task, prepared).await });
     state.writer = Some(writer.abort_handle());
-}
-
-/// Reads and applies what follows in the log, so many messages and some more, and looks
-/// whether they do follow.
-async fn read_some<M: Machine>(shared: &Shared<M>, most: usize) -> Result<Read, StoreError> {
-    let (last, stamp) = shared.last();
-    let (run, is_end) = read_run(shared, last.revision, most).await?;
-    if !stands(shared, last, stamp).await? {
-        return Ok(Read::Lost);
-    }
-    for stored in &run {
-        match shared.take(stored, true) {
-            Taken::Applied => {}
-            Taken::Doubtful => return Ok(Read::Lost),
-            Taken::Broken => return Ok(Read::Broken),
-        }
-    }
-    // As it was then: others go on.
-    Ok(if is_end { Read::ToTheEnd } else { Read::On })
-}
-
-/// Messages behind this one, and whether there were no more.
-async fn read_run<M: Machine>(
-    shared: &Shared<M>,
-    last: u64,
-    most: usize,
-) -> Result<(Vec<Stored>, bool), StoreError> {
-    let link = &shared.link;
-    let (mut run, mut from, mut together) = (Vec::new(), last + 1, 1);
-    while run.len() < most {
-        let reads = (from..from + together)
-            .map(|from| link.read(&shared.subject, Which::From(from), link.deadline()));
-        let reads: Vec<_> = reads.collect();
-        let before = run.len();
-        for stored in join_all(reads).await {
-            let Some(stored) = stored? else {
-                return Ok((run, true));
-            };
-            // Several may have met the same one.
-            if stored.revision >= from {
-                from = stored.revision + 1;
-                run.push(stored);
-            }
-        }
-        let found = (run.len() - before) as u64;
-        together = match found * 4 >= together {
-            true => (together * 4).min(TOGETHER),
-            false => 1,
-        };
-    }
-    Ok((run, false))
-}
-
-/// Whether what was applied last is in the log, as it was stored then. Servers of a
-/// cluster may not have heard of it yet.
-async fn stands<M: Machine>(
-    shared: &Shared<M>,
-    last: Mark,
-    stamp: u64,
-) -> Result<bool, StoreError> {
-    if last.revision == 0 {
-        return Ok(true);
-    }
-    let deadline = shared.link.deadline();
-    loop {
-        if snapshot::stands(shared, last).await? == Some(stamp) {
-            return Ok(true);
-        }
-        if !shared.link.replicated || shared.link.pause(deadline).await.is_err() {
-            return Ok(false);
-        }
-    }
 }
