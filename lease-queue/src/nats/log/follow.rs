@@ -156,7 +156,24 @@ async fn reach_from_afar<M: Machine>(
     let link = &shared.link;
     let end = link.read(&shared.subject, Which::Last, link.deadline());
     let end = end.await?.map_or(0, |stored| stored.revision);
-    let consumer = bring_on(shared, ends, end).await;
+    // Where it takes seconds until there is one, the log is read meanwhile.
+    let making = timeout(SILENCE, Consumer::make(shared, Duration::ZERO));
+    let mut making = std::pin::pin!(making);
+    let mut made = None;
+    while shared.last().0.revision < end {
+        tokio::select! {
+            biased;
+            consumer = &mut making => {
+                made = consumer.ok().and_then(Result::ok);
+                break;
+            }
+            read = read_some(shared, RUN) => match read? {
+                Read::On => {}
+                read => return Ok((read, None)),
+            },
+        }
+    }
+    let consumer = bring_on(shared, made, ends, end).await;
     while shared.last().0.revision < end {
         match read_some(shared, RUN).await? {
             Read::On => {}
@@ -168,10 +185,13 @@ async fn reach_from_afar<M: Machine>(
 
 /// Applies what a consumer brings, up to this revision. `None` if it does not, or if the
 /// connection ended, behind which it may bring another history: the rest is to be read.
-async fn bring_on<M: Machine>(shared: &Shared<M>, ends: u64, end: u64) -> Option<Consumer> {
+async fn bring_on<M: Machine>(
+    shared: &Shared<M>,
+    mut consumer: Option<Consumer>,
+    ends: u64,
+    end: u64,
+) -> Option<Consumer> {
     let mut line = shared.link.line.clone();
-    let made = timeout(SILENCE, Consumer::make(shared, Duration::ZERO));
-    let mut consumer = made.await.ok()?.ok();
     while shared.last().0.revision < end {
         let next = tokio::select! {
             biased;

@@ -160,17 +160,23 @@ async fn a_password_is_in_no_error() {
     assert!(!words.contains(&password), "{words}");
 }
 
-/// As while no server makes a consumer.
-#[tokio::test(flavor = "multi_thread")]
-async fn whoever_gets_no_consumer_reads_on_to_the_end_although_nobody_asks() {
-    const MESSAGES: u64 = 3000;
+/// A server, and how a user comes who gets no consumer: as everybody does for some seconds
+/// once the server is lost that led JetStream.
+fn without_consumers() -> (NatsServer, String) {
     let users = "authorization { users: [ { user: all, password: all }, { user: narrow, \
                  password: narrow, permissions: { publish: { deny: \"$JS.API.CONSUMER.>\" } } } ] }";
     let server = NatsServer::builder().config(users);
     let server = server.config("no_auth_user: all").start().unwrap();
+    let narrow = server.url().user("narrow", "narrow").to_string();
+    (server, narrow)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_gets_no_consumer_reads_on_to_the_end_although_nobody_asks() {
+    const MESSAGES: u64 = 3000;
+    let (server, narrow) = without_consumers();
     let client = Client::new(&server.url().to_string()).await;
     client.log().submit(add(0), soon()).await.unwrap();
-    let narrow = server.url().user("narrow", "narrow").to_string();
     let narrow = Client::new(&narrow).await;
     assert_eq!(now(&narrow).await.applied, [0]);
     flood(&client, last(&client), MESSAGES).await;
@@ -180,4 +186,18 @@ async fn whoever_gets_no_consumer_reads_on_to_the_end_although_nobody_asks() {
     let all = changes.wait_for(|_| behind(&narrow) > MESSAGES);
     let all = tokio::time::timeout(Duration::from_secs(10), all).await;
     assert!(all.is_ok(), "{}", behind(&narrow));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_comes_late_and_gets_no_consumer_does_not_wait_for_one() {
+    let (server, narrow) = without_consumers();
+    let client = Client::new(&server.url().to_string()).await;
+    for number in 0..100 {
+        client.log().submit(add(number), soon()).await.unwrap();
+    }
+    let narrow = Client::new(&narrow).await;
+    let start = Instant::now();
+    assert_eq!(now(&narrow).await, now(&client).await);
+    // It would be given up after two.
+    assert!(start.elapsed() < Duration::from_secs(2));
 }
