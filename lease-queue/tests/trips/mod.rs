@@ -23,8 +23,9 @@ use counting::Counting;
 /// What a trip takes, there and back: by far more than what is done in between.
 const TRIP: Duration = Duration::from_millis(300);
 const MOST: u32 = 3;
-/// Something else on the machine may take long, and only ever adds to the time: one of
-/// them shows that nothing else does. Of the trips each of them has to be short enough.
+/// Something else on the machine may take long, and a client that has heard nothing for a
+/// while may look whether it still hears: either only ever adds, to the time or to what
+/// seems to follow from each other. One of them shows how many trips it takes.
 const TRIES: usize = 3;
 
 /// A client behind a proxy.
@@ -130,11 +131,10 @@ where
     let mut all = Vec::new();
     for _ in 0..TRIES {
         let took = once().await;
-        assert!(took.hops <= 2 * u64::from(MOST), "{way}: {took:?}");
         // The hint, and each look.
         assert!(took.looks < MOST as usize, "{way}: {took:?}");
         assert_eq!(took.by_timer, 0, "{way}: {took:?}");
-        let is_short = took.time <= TRIP * MOST;
+        let is_short = took.time <= TRIP * MOST && took.hops <= 2 * u64::from(MOST);
         all.push(took);
         if is_short {
             return;

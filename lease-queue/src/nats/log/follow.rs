@@ -21,6 +21,7 @@
 //!   applied last does not stand there any more, the end of the log was lost: the
 //!   replica is made anew, from a snapshot or from the beginning.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -219,6 +220,7 @@ async fn follow_live<M: Machine>(
 ) -> End {
     let mut line = shared.link.line.clone();
     let mut make = Box::pin(Consumer::make(shared, Duration::ZERO));
+    let mut reading: Option<Reading<'_>> = None;
     let mut heard = Instant::now();
     loop {
         shared.streams.store(consumer.is_some(), Ordering::Relaxed);
@@ -248,23 +250,28 @@ async fn follow_live<M: Machine>(
                     make = Box::pin(Consumer::make(shared, AGAIN));
                 }
             },
-            in_any_case = shared.nudged() => {
-                // Whoever waits asks again.
-                if is_live && !in_any_case && heard.elapsed() < SOON {
-                    continue;
-                }
-                // What is far away comes by the consumer, as soon as there is one.
-                match read_some(shared, if is_live { FEW } else { RUN }).await {
-                    Ok(Read::ToTheEnd) => {}
+            // Beside the consumer, whose messages do not wait for it.
+            read = async { reading.as_mut()?.await.into() }, if reading.is_some() => {
+                reading = None;
+                match read {
+                    None | Some(Ok(Read::ToTheEnd)) => {}
                     // Unless the consumer brings it meanwhile.
-                    Ok(Read::On) => shared.hurry(),
-                    Ok(Read::Lost) => return End::Doubt,
-                    Ok(Read::Broken) => return End::Broken,
-                    Err(error) if is_final(&error) => {
+                    Some(Ok(Read::On)) => shared.hurry(),
+                    Some(Ok(Read::Lost)) => return End::Doubt,
+                    Some(Ok(Read::Broken)) => return End::Broken,
+                    Some(Err(error)) if is_final(&error) => {
                         shared.break_for(error);
                         return End::Broken;
                     }
-                    Err(error) => shared.note_trouble(error),
+                    Some(Err(error)) => shared.note_trouble(error),
+                }
+            }
+            in_any_case = shared.nudged(), if reading.is_none() => {
+                // Whoever waits asks again.
+                if !is_live || in_any_case || heard.elapsed() >= SOON {
+                    // What is far away comes by the consumer, as soon as there is one.
+                    let most = if is_live { FEW } else { RUN };
+                    reading = Some(Box::pin(read_some(shared, most)));
                 }
             }
             () = sleep_until(heard + SILENCE) => {
@@ -274,6 +281,8 @@ async fn follow_live<M: Machine>(
         }
     }
 }
+
+type Reading<'a> = Pin<Box<dyn Future<Output = Result<Read, StoreError>> + Send + 'a>>;
 
 async fn is_connected_anew(line: &mut watch::Receiver<Line>, ends: u64) {
     let anew = line.wait_for(|line| line.stands && line.ends != ends);
