@@ -18,6 +18,10 @@ pub trait Drained: Sync {
     /// microseconds; none where that cannot be told. Panics when it does not get what it
     /// asks for.
     async fn drain(&self, tasks: usize, items: usize) -> Vec<f64>;
+    /// The most items that it bears at a time.
+    fn most(&self) -> usize {
+        200_000
+    }
 }
 
 /// Runs `pair` so many times, by so many tasks, and times each.
@@ -90,7 +94,7 @@ pub async fn crowd_drain(
                 figure.cpu_us.push((cpu_us() - cpu) / items[place] as f64);
             }
             // As many as it does in that time.
-            items[place] = ((rate * seconds) as usize).clamp(2 * tasks, 200_000);
+            items[place] = ((rate * seconds) as usize).clamp(2 * tasks, one.most());
         }
     }
     figures
