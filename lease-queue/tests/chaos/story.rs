@@ -126,7 +126,9 @@ impl Tally {
             "no server was killed"
         );
         assert!(self.taken_over > 0, "no item was taken over");
-        assert!(self.writes_refused > 0, "no late write was refused");
+        // Which of the two a worker was at when it was stopped is chance.
+        let refused = self.writes_refused + self.settles_refused;
+        assert!(refused > 0, "nothing late was refused");
     }
 
     /// How many writes the journal holds beyond one of each item.
