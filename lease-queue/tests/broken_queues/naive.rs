@@ -14,13 +14,19 @@ use lease_queue::{
     Added, Answer, ClaimRef, ClaimRequest, Depth, ItemId, ItemState, Lane, MemoryQueues, NewItem,
     Phase, QueueName, QueueStore, Settle, Settled, What,
 };
+use tokio::sync::oneshot;
 
 /// Every item is a queue of its own in a reference store: what is locked is the item.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NaiveGroups {
     items: MemoryQueues,
     order: Arc<Mutex<Vec<Place>>>,
+    /// A query that has its snapshot, and waits for another one.
+    looked: Arc<Mutex<Option<oneshot::Sender<()>>>>,
 }
+
+/// How long a query waits for another one that has its snapshot too.
+const TOGETHER: Duration = Duration::from_millis(20);
 
 /// An item, and its group.
 type Place = (ItemId, Option<Key>);
@@ -38,6 +44,22 @@ impl NaiveGroups {
     async fn state(&self, item: ItemId) -> Option<ItemState> {
         let state = self.items.items(&alone(item), false).next().await;
         state.and_then(Result::ok)
+    }
+
+    /// Statements take time: others' run between the snapshot and the locks. Here they do
+    /// so for sure, however busy the machine is: two go on together.
+    async fn meets_another(&self) {
+        let met = {
+            let mut looked = self.looked.lock().unwrap();
+            if looked.take().is_some_and(|other| other.send(()).is_ok()) {
+                return;
+            }
+            let (other, met) = oneshot::channel();
+            *looked = Some(other);
+            met
+        };
+        // Nobody comes, when there is only one that asks.
+        let _ = tokio::time::timeout(TOGETHER, met).await;
     }
 
     /// The query's snapshot: items of groups without a claim, in order.
@@ -80,8 +102,7 @@ impl Wraps for NaiveGroups {
             return Err(StoreError::refusing("no keys here"));
         };
         let candidates = self.candidates().await;
-        // Statements take time: others' run between the snapshot and the locks.
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        self.meets_another().await;
         let (mut claims, mut groups) = (Vec::new(), HashMap::new());
         for (item, group) in candidates {
             let taken = group.as_ref().is_some_and(|g| groups.contains_key(g));

@@ -21,8 +21,10 @@ use naive::NaiveGroups;
 async fn groups_by_not_exists_are_caught_with_two_owners() {
     let _turn = TURN.lock().await;
     let plan = Plan {
+        // Fewer than the workers have hands, so that these meet in them.
+        groups: 10,
         // It looks at every item that it ever had, for each claim.
-        each: 6,
+        each: 15,
         kills: 0,
         stops: 0,
         patience: Duration::from_secs(10),
@@ -30,7 +32,7 @@ async fn groups_by_not_exists_are_caught_with_two_owners() {
     };
     let mut due = vec![Rule::OneOwner, Rule::InOrder];
     let mut seed = seed();
-    // It takes two that ask at the same time, which a busy machine may keep apart.
+    // It takes two that work at the same time, which a busy machine may keep apart.
     for _ in 0..20 {
         let crew = Threads::new(Arc::new(Wrapped(NaiveGroups::default())));
         let (broken, _) = run(&plan, seed, &crew, None).await;

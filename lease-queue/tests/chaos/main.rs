@@ -6,7 +6,7 @@
 //! are live. A worker is a process (on the store in memory a thread) that is killed with
 //! SIGKILL, or stands still for longer than its TTL and then goes on as if nothing had
 //! been. Servers are killed and come back with their data. A run without any of that, or
-//! without a late write that was refused, fails.
+//! without a late write that was refused, is repeated, and fails when that does not help.
 //!
 //! One round by default; rounds for as long as `LEASES_QUEUE_CHAOS_SECONDS` says. What is
 //! random comes from `LEASES_QUEUE_CHAOS_SEED`, and each round prints its own.
