@@ -44,7 +44,14 @@ impl Owner {
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0; 32];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
+            for (digit, half) in pair.iter_mut().zip([byte >> 4, byte & 0xf]) {
+                *digit = DIGITS[usize::from(half)];
+            }
+        }
+        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -59,14 +66,15 @@ impl FromStr for Owner {
     type Err = InvalidInput;
 
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        let bytes = s.as_bytes();
-        if bytes.len() != 32 || !bytes.iter().all(u8::is_ascii_hexdigit) {
-            return Err(InvalidInput::OwnerMalformed);
-        }
+        let digits = <&[u8; 32]>::try_from(s.as_bytes());
+        let digits = digits.map_err(|_| InvalidInput::OwnerMalformed)?;
         let mut owner = [0; 16];
-        for (byte, pair) in owner.iter_mut().zip(s.as_bytes().chunks_exact(2)) {
-            let digits = std::str::from_utf8(pair).map_err(|_| InvalidInput::OwnerMalformed)?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| InvalidInput::OwnerMalformed)?;
+        for (byte, pair) in owner.iter_mut().zip(digits.chunks_exact(2)) {
+            for digit in pair {
+                let value = char::from(*digit).to_digit(16);
+                let value = value.and_then(|value| u8::try_from(value).ok());
+                *byte = *byte << 4 | value.ok_or(InvalidInput::OwnerMalformed)?;
+            }
         }
         Ok(Self(owner))
     }

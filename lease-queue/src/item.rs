@@ -44,7 +44,8 @@ impl ItemId {
 
 impl fmt::Display for ItemId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        // The same text as an owner's.
+        fmt::Display::fmt(&Owner::from_bytes(self.0), f)
     }
 }
 

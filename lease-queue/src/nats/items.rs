@@ -16,6 +16,7 @@ mod sight;
 mod store;
 #[cfg(test)]
 mod tests;
+mod text;
 mod wire;
 
 pub(super) use store::Items;

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lease_core::StoreError;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
@@ -60,7 +60,7 @@ pub(super) struct At {
 }
 
 /// A part of a state: JSON, and raw bytes.
-pub(super) type Piece = (Value, Vec<Bytes>);
+pub(super) type Piece = (Box<RawValue>, Vec<Bytes>);
 
 /// What clients agree on: deterministic, whatever the operations. It reads no clock but
 /// the messages', draws nothing, and panics never.
@@ -71,11 +71,11 @@ pub(super) trait Machine: Default + Send + 'static {
     type Answer: Send + 'static;
 
     /// The operation as JSON, with raw bodies apart.
-    fn encode(op: &Self::Op, bodies: &mut Vec<Bytes>) -> Result<Value, StoreError>;
+    fn encode(op: &Self::Op, bodies: &mut Vec<Bytes>) -> Result<Box<RawValue>, StoreError>;
 
     /// Takes as many bodies as `encode` gave. `None` for what it never wrote: the queue
     /// is refused from then on.
-    fn decode(value: Value, bodies: &mut dyn Iterator<Item = Bytes>) -> Option<Self::Op>;
+    fn decode(json: &RawValue, bodies: &mut dyn Iterator<Item = Bytes>) -> Option<Self::Op>;
 
     fn apply(&mut self, at: At, op: Self::Op) -> Self::Answer;
 

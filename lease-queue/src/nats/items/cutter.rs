@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
-pub(super) type Pieces = Vec<(Value, Vec<Bytes>)>;
+pub(super) type Pieces = Vec<(Box<RawValue>, Vec<Bytes>)>;
 
 /// About how many bytes a piece has, unless one payload has more.
 const PIECE_BYTES: usize = 128 * 1024;
@@ -43,8 +43,8 @@ impl<T, P: Serialize> Cutter<T, P> {
 
     fn cut(&mut self) -> Option<()> {
         let piece = (self.wrap)(std::mem::take(&mut self.entries));
-        let value = serde_json::to_value(piece).ok()?;
-        self.done.push((value, std::mem::take(&mut self.bodies)));
+        let json = to_raw_value(&piece).ok()?;
+        self.done.push((json, std::mem::take(&mut self.bodies)));
         self.size = 0;
         Some(())
     }

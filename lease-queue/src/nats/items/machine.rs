@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use lease_core::{Clock, Owner, RefusedReason, StoreError, SystemClock, Ttl};
+use serde_json::value::RawValue;
 
 use super::clock::{ServersClock, wall};
 use super::op::{OneSettle, Op, Over, Reply};
@@ -12,7 +13,7 @@ use super::sight::Sights;
 use super::{saved, wire};
 use crate::item::NewItem;
 use crate::name::Lane;
-use crate::nats::log::{At, Machine};
+use crate::nats::log::{At, Machine, Piece};
 use crate::rules::QueueRules;
 use crate::store::{Answer, ClaimRequest, Settle, Settled, What};
 use crate::table::Table;
@@ -205,23 +206,23 @@ impl Machine for Queue {
     type Op = Op;
     type Answer = Reply;
 
-    fn encode(op: &Op, bodies: &mut Vec<Bytes>) -> Result<serde_json::Value, StoreError> {
+    fn encode(op: &Op, bodies: &mut Vec<Bytes>) -> Result<Box<RawValue>, StoreError> {
         wire::encode(op, bodies).ok_or_else(|| unwritten("the operation"))
     }
 
-    fn decode(value: serde_json::Value, bodies: &mut dyn Iterator<Item = Bytes>) -> Option<Op> {
-        wire::decode(value, bodies)
+    fn decode(json: &RawValue, bodies: &mut dyn Iterator<Item = Bytes>) -> Option<Op> {
+        wire::decode(json, bodies)
     }
 
     fn apply(&mut self, at: At, op: Op) -> Reply {
         self.step(at, op)
     }
 
-    fn save(&self) -> Result<Vec<(serde_json::Value, Vec<Bytes>)>, StoreError> {
+    fn save(&self) -> Result<Vec<Piece>, StoreError> {
         saved::save(&self.table).ok_or_else(|| unwritten("the queue's state"))
     }
 
-    fn load(pieces: Vec<(serde_json::Value, Vec<Bytes>)>) -> Option<Self> {
+    fn load(pieces: Vec<Piece>) -> Option<Self> {
         let mut queue = Self::default();
         saved::load(pieces, &mut queue)?;
         Some(queue)

@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use lease_core::{Label, Owner, RefusedReason, Token};
 use serde::{Deserialize, Serialize};
+use serde_json::value::to_raw_value;
 
 use super::cutter::{Cutter, Pieces};
 use super::machine::Queue;
-use super::wire::{WireClaim, WireLane, item, key, micros, owner, text};
-use crate::item::NewItem;
+use super::text::{AsText, as_text};
+use super::wire::{WireClaim, WireLane, key, micros, text};
+use crate::item::{ItemId, NewItem};
 use crate::name::Lane;
 use crate::table::lane::{Grant, Row, Standing, Term};
 use crate::table::{Item, Table};
@@ -25,19 +27,20 @@ enum Piece {
     Items(Vec<SavedItem>),
     Lanes(Vec<SavedLane>),
     /// Owner, whether it was revoked, until.
-    Tombstones(Vec<(String, bool, u64)>),
+    Tombstones(Vec<(AsText<Owner>, bool, u64)>),
     Settled(Vec<(WireClaim, u64)>),
     /// Item, token, until.
-    Completed(Vec<(String, u64, u64)>),
+    Completed(Vec<(AsText<ItemId>, u64, u64)>),
     /// Deduplication key, item, until.
-    Dedup(Vec<(String, String, u64)>),
+    Dedup(Vec<(String, AsText<ItemId>, u64)>),
 }
 
 /// Its payload is among the piece's.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SavedItem {
-    id: String,
+    #[serde(with = "as_text")]
+    id: ItemId,
     group: Option<String>,
     dedup: Option<String>,
     delay_us: u64,
@@ -61,8 +64,10 @@ struct SavedLane {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SavedGrant {
-    item: String,
-    owner: String,
+    #[serde(with = "as_text")]
+    item: ItemId,
+    #[serde(with = "as_text")]
+    owner: Owner,
     token: u64,
     label: String,
     granted_us: u64,
@@ -85,7 +90,7 @@ const ENTRY: usize = 256;
 
 /// `None` only for what is never in this state: a key's lane.
 pub(super) fn save(table: &Table) -> Option<Pieces> {
-    let next = serde_json::to_value(Piece::Next(table.next_place)).ok()?;
+    let next = to_raw_value(&Piece::Next(table.next_place)).ok()?;
     let mut pieces = vec![(next, Vec::new())];
     let mut items = Cutter::new(Piece::Items);
     for id in table.living.values().chain(table.dead.values()) {
@@ -107,7 +112,7 @@ pub(super) fn save(table: &Table) -> Option<Pieces> {
     let mut tombstones = Cutter::new(Piece::Tombstones);
     for (owner, reason, until_us) in table.tombstones.iter() {
         let revoked = *reason == RefusedReason::Revoked;
-        tombstones.add((owner.to_string(), revoked, until_us), None, ENTRY / 2)?;
+        tombstones.add((AsText(*owner), revoked, until_us), None, ENTRY / 2)?;
     }
     pieces.extend(tombstones.end()?);
     let mut settled = Cutter::new(Piece::Settled);
@@ -117,13 +122,13 @@ pub(super) fn save(table: &Table) -> Option<Pieces> {
     pieces.extend(settled.end()?);
     let mut completed = Cutter::new(Piece::Completed);
     for (item, token, until_us) in table.completed.iter() {
-        let entry = (item.to_string(), token.get(), until_us);
+        let entry = (AsText(*item), token.get(), until_us);
         completed.add(entry, None, ENTRY / 2)?;
     }
     pieces.extend(completed.end()?);
     let mut dedup = Cutter::new(Piece::Dedup);
     for (key, item, until_us) in table.dedup_past.iter() {
-        let entry = (key.as_str().to_owned(), item.to_string(), until_us);
+        let entry = (key.as_str().to_owned(), AsText(*item), until_us);
         dedup.add(entry, None, ENTRY + key.as_str().len())?;
     }
     pieces.extend(dedup.end()?);
@@ -134,9 +139,9 @@ pub(super) fn save(table: &Table) -> Option<Pieces> {
 pub(super) fn load(pieces: Pieces, queue: &mut Queue) -> Option<()> {
     let table = &mut queue.table;
     let mut next_place = None;
-    for (value, bodies) in pieces {
+    for (json, bodies) in pieces {
         let mut bodies = bodies.into_iter();
-        match serde_json::from_value(value).ok()? {
+        match serde_json::from_str(json.get()).ok()? {
             Piece::Next(place) => next_place = Some(place),
             Piece::Items(items) => {
                 for item in items {
@@ -149,12 +154,12 @@ pub(super) fn load(pieces: Pieces, queue: &mut Queue) -> Option<()> {
                 }
             }
             Piece::Tombstones(owners) => {
-                for (text, revoked, until_us) in owners {
+                for (AsText(owner), revoked, until_us) in owners {
                     let reason = match revoked {
                         true => RefusedReason::Revoked,
                         false => RefusedReason::Abandoned,
                     };
-                    table.tombstones.put(owner(&text)?, reason, 0, until_us);
+                    table.tombstones.put(owner, reason, 0, until_us);
                 }
             }
             Piece::Settled(claims) => {
@@ -163,15 +168,15 @@ pub(super) fn load(pieces: Pieces, queue: &mut Queue) -> Option<()> {
                 }
             }
             Piece::Completed(items) => {
-                for (text, token, until_us) in items {
+                for (AsText(item), token, until_us) in items {
                     let token = Token::new(token).ok()?;
-                    table.completed.put(item(&text)?, token, 0, until_us);
+                    table.completed.put(item, token, 0, until_us);
                 }
             }
             Piece::Dedup(keys) => {
-                for (text, of, until_us) in keys {
+                for (text, AsText(of), until_us) in keys {
                     let key = key(Some(text))??;
-                    table.dedup_past.put(key, item(&of)?, 0, until_us);
+                    table.dedup_past.put(key, of, 0, until_us);
                 }
             }
         }
@@ -211,7 +216,7 @@ fn place(table: &mut Table, item: Item) {
 impl SavedItem {
     fn of(item: &Item) -> Self {
         Self {
-            id: item.new.id.to_string(),
+            id: item.new.id,
             group: text(item.new.group.as_ref()),
             dedup: text(item.new.dedup.as_ref()),
             delay_us: micros(item.new.delay),
@@ -227,7 +232,7 @@ impl SavedItem {
     fn read(self, body: Bytes) -> Option<Item> {
         Some(Item {
             new: NewItem {
-                id: item(&self.id)?,
+                id: self.id,
                 body,
                 group: key(self.group)?,
                 dedup: key(self.dedup)?,
@@ -275,8 +280,8 @@ impl SavedLane {
 impl SavedGrant {
     fn of(grant: &Grant) -> Self {
         Self {
-            item: grant.item.to_string(),
-            owner: grant.owner.to_string(),
+            item: grant.item,
+            owner: grant.owner,
             token: grant.token.get(),
             label: grant.label.as_str().to_owned(),
             granted_us: grant.granted_us,
@@ -291,10 +296,9 @@ impl SavedGrant {
     }
 
     fn read(self) -> Option<Grant> {
-        let owner: Owner = owner(&self.owner)?;
         Some(Grant {
-            item: item(&self.item)?,
-            owner,
+            item: self.item,
+            owner: self.owner,
             token: Token::new(self.token).ok()?,
             label: Label::new(&self.label).ok()?,
             granted_us: self.granted_us,

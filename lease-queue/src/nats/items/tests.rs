@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lease_core::{Clock, Key, Label, ManualClock, Owner, Ttl};
+use serde_json::value::RawValue;
 
 use super::machine::Queue;
 use super::op::{Op, Over, Reply};
@@ -65,9 +66,9 @@ fn through_the_log(op: &Op) -> Op {
     let mut bodies = Vec::new();
     let value = Queue::encode(op, &mut bodies).unwrap();
     let text = serde_json::to_vec(&value).unwrap();
-    let value = serde_json::from_slice(&text).unwrap();
+    let value: Box<RawValue> = serde_json::from_slice(&text).unwrap();
     let mut bodies = bodies.into_iter();
-    let read = Queue::decode(value, &mut bodies).unwrap();
+    let read = Queue::decode(&value, &mut bodies).unwrap();
     assert_eq!((&read, bodies.next()), (op, None));
     read
 }

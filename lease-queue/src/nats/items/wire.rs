@@ -5,8 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use lease_core::{FenceWhen, Key, Label, Owner, Token, Ttl};
 use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::op::{OneSettle, Op, Over, Seen};
+use super::text::as_text;
 use crate::item::{ClaimRef, ItemId, NewItem};
 use crate::name::Lane;
 use crate::store::Settle;
@@ -16,7 +18,8 @@ use crate::store::Settle;
 enum WireOp {
     Put(Vec<WireItem>),
     Claim {
-        owner: String,
+        #[serde(with = "as_text")]
+        owner: Owner,
         ttl_us: u64,
         label: String,
         max: usize,
@@ -24,7 +27,8 @@ enum WireOp {
     },
     Settle(Vec<WireSettle>),
     Abandon {
-        owner: String,
+        #[serde(with = "as_text")]
+        owner: Owner,
         over: Vec<WireOver>,
     },
     Fence {
@@ -33,13 +37,14 @@ enum WireOp {
         immediately: bool,
         over: Vec<WireOver>,
     },
-    Requeue(String),
+    Requeue(#[serde(with = "as_text")] ItemId),
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WireItem {
-    id: String,
+    #[serde(with = "as_text")]
+    id: ItemId,
     group: Option<String>,
     dedup: Option<String>,
     delay_us: u64,
@@ -50,7 +55,7 @@ struct WireItem {
 #[serde(rename_all = "lowercase")]
 pub(super) enum WireLane {
     Group(String),
-    Item(String),
+    Item(#[serde(with = "as_text")] ItemId),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -72,9 +77,11 @@ struct WireSettle {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WireClaim {
-    item: String,
+    #[serde(with = "as_text")]
+    item: ItemId,
     lane: WireLane,
-    owner: String,
+    #[serde(with = "as_text")]
+    owner: Owner,
     token: u64,
 }
 
@@ -93,7 +100,7 @@ enum WireTo {
 }
 
 /// `None` for what is not in the log: a key's lane.
-pub(super) fn encode(op: &Op, bodies: &mut Vec<Bytes>) -> Option<serde_json::Value> {
+pub(super) fn encode(op: &Op, bodies: &mut Vec<Bytes>) -> Option<Box<RawValue>> {
     let wire = match op {
         Op::Put(items) => WireOp::Put(
             items
@@ -111,7 +118,7 @@ pub(super) fn encode(op: &Op, bodies: &mut Vec<Bytes>) -> Option<serde_json::Val
             max,
             over,
         } => WireOp::Claim {
-            owner: owner.to_string(),
+            owner: *owner,
             ttl_us: ttl.as_micros(),
             label: label.as_str().to_owned(),
             max: *max,
@@ -121,7 +128,7 @@ pub(super) fn encode(op: &Op, bodies: &mut Vec<Bytes>) -> Option<serde_json::Val
             WireOp::Settle(claims.iter().map(WireSettle::of).collect::<Option<_>>()?)
         }
         Op::Abandon { owner, over } => WireOp::Abandon {
-            owner: owner.to_string(),
+            owner: *owner,
             over: over_of(over)?,
         },
         Op::Fence {
@@ -135,17 +142,14 @@ pub(super) fn encode(op: &Op, bodies: &mut Vec<Bytes>) -> Option<serde_json::Val
             immediately: *when == FenceWhen::Immediately,
             over: over_of(over)?,
         },
-        Op::Requeue(item) => WireOp::Requeue(item.to_string()),
+        Op::Requeue(item) => WireOp::Requeue(*item),
     };
-    serde_json::to_value(wire).ok()
+    to_raw_value(&wire).ok()
 }
 
 /// `None` for what is not an operation as [`encode`] writes it.
-pub(super) fn decode(
-    value: serde_json::Value,
-    bodies: &mut dyn Iterator<Item = Bytes>,
-) -> Option<Op> {
-    Some(match serde_json::from_value(value).ok()? {
+pub(super) fn decode(json: &RawValue, bodies: &mut dyn Iterator<Item = Bytes>) -> Option<Op> {
+    Some(match serde_json::from_str(json.get()).ok()? {
         WireOp::Put(items) => {
             let items = items.into_iter().map(|item| item.read(bodies.next()?));
             Op::Put(items.collect::<Option<_>>()?)
@@ -157,7 +161,7 @@ pub(super) fn decode(
             max,
             over,
         } => Op::Claim {
-            owner: owner.parse().ok()?,
+            owner,
             ttl: ttl(ttl_us)?,
             label: Label::new(label).ok()?,
             max,
@@ -168,7 +172,7 @@ pub(super) fn decode(
             Op::Settle(claims.collect::<Option<_>>()?)
         }
         WireOp::Abandon { owner, over } => Op::Abandon {
-            owner: owner.parse().ok()?,
+            owner,
             over: read_over(over)?,
         },
         WireOp::Fence {
@@ -185,14 +189,14 @@ pub(super) fn decode(
             },
             over: read_over(over)?,
         },
-        WireOp::Requeue(item) => Op::Requeue(item.parse().ok()?),
+        WireOp::Requeue(item) => Op::Requeue(item),
     })
 }
 
 impl WireItem {
     fn of(item: &NewItem) -> Self {
         Self {
-            id: item.id.to_string(),
+            id: item.id,
             group: text(item.group.as_ref()),
             dedup: text(item.dedup.as_ref()),
             delay_us: micros(item.delay),
@@ -201,7 +205,7 @@ impl WireItem {
 
     fn read(self, body: Bytes) -> Option<NewItem> {
         Some(NewItem {
-            id: self.id.parse().ok()?,
+            id: self.id,
             body,
             group: key(self.group)?,
             dedup: key(self.dedup)?,
@@ -214,7 +218,7 @@ impl WireLane {
     pub(super) fn of(lane: &Lane) -> Option<Self> {
         match lane {
             Lane::Group(group) => Some(Self::Group(group.as_str().to_owned())),
-            Lane::Item(item) => Some(Self::Item(item.to_string())),
+            Lane::Item(item) => Some(Self::Item(*item)),
             Lane::Key(_) => None,
         }
     }
@@ -222,7 +226,7 @@ impl WireLane {
     pub(super) fn read(self) -> Option<Lane> {
         Some(match self {
             Self::Group(group) => Lane::Group(Key::new(group).ok()?),
-            Self::Item(item) => Lane::Item(item.parse().ok()?),
+            Self::Item(item) => Lane::Item(item),
         })
     }
 }
@@ -230,18 +234,18 @@ impl WireLane {
 impl WireClaim {
     pub(super) fn of(claim: &ClaimRef) -> Option<Self> {
         Some(Self {
-            item: claim.item.to_string(),
+            item: claim.item,
             lane: WireLane::of(&claim.lane)?,
-            owner: claim.owner.to_string(),
+            owner: claim.owner,
             token: claim.token.get(),
         })
     }
 
     pub(super) fn read(self) -> Option<ClaimRef> {
         Some(ClaimRef {
-            item: self.item.parse().ok()?,
+            item: self.item,
             lane: self.lane.read()?,
-            owner: self.owner.parse().ok()?,
+            owner: self.owner,
             token: Token::new(self.token).ok()?,
         })
     }
@@ -329,12 +333,4 @@ pub(super) fn text(key: Option<&Key>) -> Option<String> {
 #[allow(clippy::option_option)]
 pub(super) fn key(text: Option<String>) -> Option<Option<Key>> {
     text.map(Key::new).transpose().ok()
-}
-
-pub(super) fn item(text: &str) -> Option<ItemId> {
-    text.parse().ok()
-}
-
-pub(super) fn owner(text: &str) -> Option<Owner> {
-    text.parse().ok()
 }

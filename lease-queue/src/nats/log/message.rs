@@ -2,11 +2,12 @@
 //! read with `nats stream get`, and the raw bodies behind it.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use lease_core::{InvalidInput, StoreError};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{Machine, errors};
 
@@ -95,7 +96,7 @@ pub(super) struct Message<Op> {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wire {
+struct Wire<'a> {
     leases: u32,
     nonce: Nonce,
     after: (u64, Nonce),
@@ -103,8 +104,8 @@ struct Wire {
     snapshot: Option<Named>,
     /// The lengths of the bodies, in the order in which they follow.
     bodies: Vec<usize>,
-    /// The last field: see `encode`.
-    ops: Vec<Value>,
+    #[serde(borrow)]
+    ops: Vec<&'a RawValue>,
 }
 
 /// The version alone, of whatever form.
@@ -116,26 +117,22 @@ struct Version {
 /// An operation as it goes out.
 #[derive(Clone, Debug)]
 pub(super) struct Encoded {
-    json: Bytes,
+    json: Arc<RawValue>,
     bodies: Vec<Bytes>,
 }
 
 impl Encoded {
     pub(super) fn of<M: Machine>(op: &M::Op) -> Result<Self, StoreError> {
         let mut bodies = Vec::new();
-        let value = M::encode(op, &mut bodies)?;
-        let json = serde_json::to_vec(&value).map_err(errors::unwritable)?;
-        Ok(Self {
-            json: json.into(),
-            bodies,
-        })
+        let json = M::encode(op, &mut bodies)?.into();
+        Ok(Self { json, bodies })
     }
 
     /// What it takes of a message, at most.
     pub(super) fn bytes(&self) -> usize {
         // With the comma, and the number of each body's bytes.
         let raw: usize = self.bodies.iter().map(|body| body.len() + 21).sum();
-        self.json.len() + 1 + raw
+        self.json.get().len() + 1 + raw
     }
 }
 
@@ -158,22 +155,9 @@ pub(super) fn encode(
         after: (after.revision, after.nonce),
         snapshot,
         bodies: bodies.iter().map(Bytes::len).collect(),
-        ops: Vec::new(),
+        ops: ops.iter().map(|op| &*op.json).collect(),
     };
-    let mut payload = serde_json::to_vec(&head).map_err(errors::unwritable)?;
-    // They are in JSON already: in the place of the empty list, which is the last.
-    payload.truncate(payload.len() - "]}".len());
-    for (number, op) in ops.iter().enumerate() {
-        if number > 0 {
-            payload.push(b',');
-        }
-        payload.extend_from_slice(&op.json);
-    }
-    payload.extend_from_slice(b"]}\n");
-    for body in &bodies {
-        payload.extend_from_slice(body);
-    }
-    Ok(payload.into())
+    joined(&head, &bodies)
 }
 
 /// Why a payload is no message of this version.
@@ -185,7 +169,7 @@ pub(super) enum Unreadable {
 
 pub(super) fn decode<M: Machine>(payload: &[u8]) -> Result<Message<M::Op>, Unreadable> {
     let (line, payload) = line(payload).ok_or(Unreadable::Foreign)?;
-    let wire: Wire = match serde_json::from_slice::<Wire>(line) {
+    let wire = match serde_json::from_slice::<Wire<'_>>(line) {
         Ok(wire) if wire.leases == VERSION => wire,
         _ => {
             return Err(match serde_json::from_slice::<Version>(line) {

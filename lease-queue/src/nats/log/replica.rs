@@ -230,7 +230,7 @@ impl<M: Machine> Replica<M> {
             window.extend_from_slice(&mark.revision.to_be_bytes());
             window.extend_from_slice(&mark.nonce.to_bytes());
         }
-        let head = serde_json::to_value(head).map_err(errors::unwritable)?;
+        let head = serde_json::value::to_raw_value(&head).map_err(errors::unwritable)?;
         let mut pieces = vec![(head, vec![Bytes::from(window)])];
         pieces.extend(self.machine.save()?);
         Ok(pieces)
@@ -240,7 +240,7 @@ impl<M: Machine> Replica<M> {
     pub(super) fn load(pieces: Vec<Piece>) -> Option<Self> {
         let mut pieces = pieces.into_iter();
         let (head, window) = pieces.next()?;
-        let head: Head = serde_json::from_value(head).ok()?;
+        let head: Head = serde_json::from_str(head.get()).ok()?;
         let [window] = window.as_slice() else {
             return None;
         };

@@ -1,13 +1,16 @@
-//! The way into the log: what waits goes out as one message, and while that is under
-//! way, what else comes waits for the next.
+//! The way into the log: what waits goes out as one message, and while as many are under
+//! way as may be, what else comes waits for the next. No order is kept between those that
+//! are under way at the same time: none of their operations was answered when the other
+//! was asked for.
 //!
-//! The message is sent again until it comes by or nobody waits for it any more; copies
+//! A message is sent again until it comes by or nobody waits for it any more; copies
 //! have no effect. An acknowledgement says that it will come by soon, and nothing else.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Machine;
@@ -25,12 +28,18 @@ pub(super) const SOON: Duration = Duration::from_millis(100);
 const AGAIN: Duration = Duration::from_millis(300);
 
 pub(super) async fn send<M: Machine>(shared: Arc<Shared<M>>) {
+    let mut under_way = FuturesUnordered::new();
     loop {
         while let Some(parcel) = shared.parcel() {
-            deliver(&shared, parcel).await;
+            under_way.push(deliver(&shared, parcel));
         }
-        write_if_full(&shared);
-        shared.work.notified().await;
+        if under_way.is_empty() {
+            write_if_full(&shared);
+        }
+        tokio::select! {
+            Some(()) = under_way.next() => {}
+            () = shared.work.notified() => {}
+        }
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) struct State<M: Machine> {
     pub(super) replica: Replica<M>,
     pub(super) history: u64,
     pub(super) waiting: VecDeque<Waiting<M::Answer>>,
-    pub(super) flight: Option<Flight<M::Answer>>,
+    pub(super) flights: Vec<Flight<M::Answer>>,
     pub(super) next: u64,
     pub(super) prepared: Option<Prepared>,
     /// What was in the way last, since the last message came by.
@@ -87,7 +87,7 @@ impl<M: Machine> Shared<M> {
                 replica: Replica::default(),
                 history: 0,
                 waiting: VecDeque::new(),
-                flight: None,
+                flights: Vec::new(),
                 next: 0,
                 prepared: None,
                 trouble: None,
@@ -171,7 +171,7 @@ impl<M: Machine> Shared<M> {
         let nonce = message.nonce;
         let bytes = stored.payload.len();
         let outcome = state.replica.apply(revision, us, bytes, message);
-        if let Some(flight) = state.flight.take_if(|flight| flight.nonce == nonce) {
+        if let Some(flight) = state.take_flight(nonce) {
             state.trouble = None;
             state.land(flight, outcome.verdict);
             if outcome.appointed {
@@ -187,7 +187,7 @@ impl<M: Machine> Shared<M> {
     /// Begins anew with this state, because the log is not any more what was applied.
     pub(super) fn begin_anew(&self, replica: Replica<M>) {
         let mut state = self.state();
-        if let Some(flight) = state.flight.take() {
+        for flight in std::mem::take(&mut state.flights) {
             let error = errors::started_anew();
             flight.parts.into_iter().for_each(|p| p.what.fail(&error));
         }
@@ -206,7 +206,7 @@ impl<M: Machine> Shared<M> {
     pub(super) fn break_for(&self, error: StoreError) {
         tracing::error!(subject = %self.subject, error = %error, "a queue's log cannot be followed");
         let mut state = self.state();
-        if let Some(flight) = state.flight.take() {
+        for flight in std::mem::take(&mut state.flights) {
             let unknown = errors::not_seen(Some(error.clone()));
             flight.parts.into_iter().for_each(|p| p.what.fail(&unknown));
         }

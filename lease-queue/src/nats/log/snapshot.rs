@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use lease_core::StoreError;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::message::{self, MARGIN, Mark, Named, Nonce};
@@ -43,8 +43,8 @@ struct Pointer {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PieceHead {
-    piece: Value,
+struct PieceHead<J> {
+    piece: J,
     bodies: Vec<usize>,
 }
 
@@ -60,7 +60,7 @@ fn pack(pieces: &[Piece]) -> Result<Bytes, StoreError> {
     let mut all = Vec::new();
     for (piece, bodies) in pieces {
         let head = PieceHead {
-            piece: piece.clone(),
+            piece: &**piece,
             bodies: bodies.iter().map(Bytes::len).collect(),
         };
         all.extend_from_slice(&message::joined(&head, bodies)?);
@@ -72,7 +72,7 @@ fn unpack(all: &[u8]) -> Option<Vec<Piece>> {
     let (mut rest, mut pieces) = (all, Vec::new());
     while !rest.is_empty() {
         let (line, behind) = message::line(rest)?;
-        let head: PieceHead = serde_json::from_slice(line).ok()?;
+        let head: PieceHead<Box<RawValue>> = serde_json::from_slice(line).ok()?;
         rest = behind;
         let bodies = message::take(&mut rest, &head.bodies)?;
         pieces.push((head.piece, bodies));

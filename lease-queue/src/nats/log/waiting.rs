@@ -1,4 +1,4 @@
-//! Those who wait: for the next message, and for the one that is under way.
+//! Those who wait: for the next message, and for those that are under way.
 
 use std::collections::VecDeque;
 
@@ -48,7 +48,11 @@ pub(super) struct Waiting<A> {
     pub(super) what: What<A>,
 }
 
-/// The message that is under way.
+/// Messages under way at a time. While the one travels, what came by of the other is
+/// worked on; more would only make them smaller.
+const FLIGHTS: usize = 2;
+
+/// A message that is under way.
 pub(super) struct Flight<A> {
     pub(super) nonce: Nonce,
     pub(super) parts: Vec<Waiting<A>>,
@@ -61,14 +65,14 @@ pub(super) struct Parcel {
 }
 
 impl<M: Machine> Shared<M> {
-    /// What waits, as one message, unless one is under way.
+    /// What waits, as one message, unless as many are under way as may be.
     pub(super) fn parcel(&self) -> Option<Parcel> {
         if !matches!(*self.phase.borrow(), Phase::Follows) {
             return None;
         }
         let most = self.most_bytes();
         let mut state = self.state();
-        if state.flight.is_some() {
+        if state.flights.len() >= FLIGHTS {
             return None;
         }
         state.waiting.retain(|waiting| waiting.what.is_awaited());
@@ -119,7 +123,7 @@ impl<M: Machine> Shared<M> {
         match made {
             Ok(parcel) => {
                 let nonce = parcel.nonce;
-                state.flight = Some(Flight { nonce, parts });
+                state.flights.push(Flight { nonce, parts });
                 Some(parcel)
             }
             Err(error) => {
@@ -132,20 +136,20 @@ impl<M: Machine> Shared<M> {
     /// Whether this message is still waited for.
     pub(super) fn is_under_way(&self, nonce: Nonce) -> bool {
         let state = self.state();
-        state.flight.as_ref().is_some_and(|f| f.nonce == nonce)
+        state.flights.iter().any(|flight| flight.nonce == nonce)
     }
 
-    /// Whether somebody waits for an operation of the message that is under way.
+    /// Whether somebody waits for an operation of this message, which is under way.
     pub(super) fn is_awaited(&self, nonce: Nonce) -> bool {
         let state = self.state();
-        let flight = state.flight.as_ref().filter(|f| f.nonce == nonce);
+        let flight = state.flights.iter().find(|flight| flight.nonce == nonce);
         flight.is_some_and(|f| f.parts.iter().any(|part| part.what.is_awaited()))
     }
 
     /// Tells those who wait for this message that it is given up.
     pub(super) fn give_up(&self, nonce: Nonce, error: &StoreError) {
         let mut state = self.state();
-        if let Some(flight) = state.flight.take_if(|flight| flight.nonce == nonce) {
+        if let Some(flight) = state.take_flight(nonce) {
             flight.parts.into_iter().for_each(|p| p.what.fail(error));
         }
         drop(state);
@@ -168,6 +172,12 @@ impl<M: Machine> State<M> {
     pub(super) fn withdraw(&mut self, number: u64) -> bool {
         let place = self.waiting.iter().position(|w| w.number == number);
         place.is_some_and(|place| self.waiting.remove(place).is_some())
+    }
+
+    /// What was sent as this message, if it is still under way.
+    pub(super) fn take_flight(&mut self, nonce: Nonce) -> Option<Flight<M::Answer>> {
+        let place = self.flights.iter().position(|f| f.nonce == nonce)?;
+        Some(self.flights.swap_remove(place))
     }
 
     pub(super) fn land(&mut self, flight: Flight<M::Answer>, verdict: Verdict<M::Answer>) {

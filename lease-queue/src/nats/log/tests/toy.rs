@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use lease_core::StoreError;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use crate::nats::log::{At, Machine, Piece};
@@ -28,17 +29,22 @@ pub(super) fn add(number: u64) -> Add {
     }
 }
 
+fn raw(value: &Value) -> Box<RawValue> {
+    to_raw_value(value).unwrap()
+}
+
 impl Machine for Toy {
     type Op = Add;
     /// How many were applied before.
     type Answer = usize;
 
-    fn encode(op: &Add, bodies: &mut Vec<Bytes>) -> Result<Value, StoreError> {
+    fn encode(op: &Add, bodies: &mut Vec<Bytes>) -> Result<Box<RawValue>, StoreError> {
         bodies.push(op.body.clone());
-        Ok(json!({ "add": op.number }))
+        Ok(raw(&json!({ "add": op.number })))
     }
 
-    fn decode(value: Value, bodies: &mut dyn Iterator<Item = Bytes>) -> Option<Add> {
+    fn decode(json: &RawValue, bodies: &mut dyn Iterator<Item = Bytes>) -> Option<Add> {
+        let value: Value = serde_json::from_str(json.get()).ok()?;
         Some(Add {
             number: value.get("add")?.as_u64()?,
             body: bodies.next()?,
@@ -55,10 +61,13 @@ impl Machine for Toy {
 
     fn save(&self) -> Result<Vec<Piece>, StoreError> {
         let last = self.last.map(|last| (last.revision, last.us));
-        let mut pieces = vec![(json!({ "bytes": self.bytes, "last": last }), Vec::new())];
+        let mut pieces = vec![(
+            raw(&json!({ "bytes": self.bytes, "last": last })),
+            Vec::new(),
+        )];
         for some in self.applied.chunks(1000) {
             let bytes: Vec<u8> = some.iter().flat_map(|n| n.to_be_bytes()).collect();
-            pieces.push((json!({}), vec![bytes.into()]));
+            pieces.push((raw(&json!({})), vec![bytes.into()]));
         }
         Ok(pieces)
     }
@@ -66,6 +75,7 @@ impl Machine for Toy {
     fn load(pieces: Vec<Piece>) -> Option<Self> {
         let mut pieces = pieces.into_iter();
         let (head, _) = pieces.next()?;
+        let head: Value = serde_json::from_str(head.get()).ok()?;
         let last: Option<(u64, u64)> = serde_json::from_value(head.get("last")?.clone()).ok()?;
         let mut toy = Self {
             applied: Vec::new(),
