@@ -80,18 +80,25 @@ impl Lanes {
         }
     }
 
-    /// Follows the log from what this client saw last, or else from what the last
-    /// message replaces: whatever had effect since then comes after it.
+    /// Follows the log from what this client saw last, or from what the last message
+    /// replaces where that came later: whatever had effect since then comes after it.
     async fn follow(&self, subject: &str, deadline: Instant) -> Result<View, StoreError> {
         let known = self.sights.last(subject).filter(|view| view.revision > 0);
-        let named = match &known {
-            Some(view) => view.revision,
-            None => match self.link.read(subject, Which::Last, deadline).await? {
-                None => return Ok(self.sights.see(subject, 0, 0, Record::default())),
-                Some(stored) => self.decode(subject, &stored)?.prev,
-            },
+        let newest = self.link.read(subject, Which::Last, deadline).await?;
+        let (named, until) = match (&newest, &known) {
+            (None, None) => return Ok(self.sights.see(subject, 0, 0, Record::default())),
+            (Some(stored), None) => (self.decode(subject, stored)?.prev, stored.revision),
+            (Some(stored), Some(view)) if stored.revision > view.last => {
+                let named = self.decode(subject, stored)?.prev.max(view.revision);
+                (named, stored.revision)
+            }
+            // Nothing new; or a server that is behind the one that answered before.
+            (_, Some(_)) => (0, 0),
         };
-        let walk = self.walk(subject, named, deadline).await?;
+        let walk = match until {
+            0 => Walk::from(named),
+            _ => self.walk(subject, named, Some(until), deadline).await?,
+        };
         match (walk.first, known) {
             (Some((revision, record)), _) => {
                 Ok(self.sights.see(subject, revision, walk.last, record))
@@ -107,8 +114,15 @@ impl Lanes {
         }
     }
 
-    /// Reads all that is in the log behind a revision that had effect.
-    async fn walk(&self, subject: &str, named: u64, deadline: Instant) -> Result<Walk, StoreError> {
+    /// Reads what is in the log behind a revision that had effect: all of it, or until
+    /// that message.
+    async fn walk(
+        &self,
+        subject: &str,
+        named: u64,
+        until: Option<u64>,
+        deadline: Instant,
+    ) -> Result<Walk, StoreError> {
         let mut walk = Walk::from(named);
         let mut from = named + 1;
         while let Some(stored) = self.link.read(subject, Which::From(from), deadline).await? {
@@ -116,6 +130,9 @@ impl Lanes {
             from = stored.revision + 1;
             if walk.replaced.len() >= MOST_BEHIND {
                 return Err(errors::flooded(subject));
+            }
+            if until.is_some_and(|until| stored.revision >= until) {
+                break;
             }
         }
         Ok(walk)
@@ -155,7 +172,7 @@ impl Lanes {
     /// Whether what was stored to replace what was seen has effect.
     async fn verified(&self, subject: &str, view: &View, revision: u64, deadline: Instant) -> Set {
         let walk = loop {
-            match self.walk(subject, view.revision, deadline).await {
+            match self.walk(subject, view.revision, None, deadline).await {
                 Ok(walk) if walk.last >= revision => break walk,
                 // A server that is behind the one that acknowledged it.
                 Ok(_) if self.link.pause(deadline).await.is_ok() => {}
@@ -171,8 +188,10 @@ impl Lanes {
             return Set::Done(revision);
         }
         match walk.first {
-            Some((first, _)) if walk.named == view.revision => {
+            Some((first, record)) if walk.named == view.revision => {
                 if first == revision {
+                    // With the server's stamp.
+                    self.sights.see(subject, revision, walk.last, record);
                     return Set::Done(revision);
                 }
                 self.sights.doubt(subject);

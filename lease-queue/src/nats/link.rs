@@ -23,7 +23,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Between two tries of what others were faster with.
 const SHORTEST_STEP: Duration = Duration::from_micros(500);
-const LONGEST_STEP: Duration = Duration::from_millis(64);
 
 /// Whether the connection stands, and how often it ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,6 +109,11 @@ impl Link {
         Instant::now() + self.limit
     }
 
+    /// The largest message that the server takes, in bytes.
+    pub(super) fn max_payload(&self) -> usize {
+        self.context.client().max_payload()
+    }
+
     /// A message of a subject. Asks again until the deadline, which cannot do any
     /// harm.
     pub(super) async fn read(
@@ -194,8 +198,13 @@ impl Link {
 
     /// Lets others get on who were faster, longer after each try, and each for another
     /// time; an error if there is no time for one more.
-    pub(super) async fn step_aside(&self, tries: u32, deadline: Instant) -> Result<(), ()> {
-        let most = LONGEST_STEP.min(SHORTEST_STEP * (1 << tries.min(16)));
+    pub(super) async fn step_aside(
+        &self,
+        tries: u32,
+        longest: Duration,
+        deadline: Instant,
+    ) -> Result<(), ()> {
+        let most = longest.min(SHORTEST_STEP * (1 << tries.min(16)));
         let random = getrandom::u32().unwrap_or(u32::MAX);
         let step = most.mul_f64(f64::from(random) / f64::from(u32::MAX));
         let slept = timeout_at(deadline, tokio::time::sleep(step)).await;

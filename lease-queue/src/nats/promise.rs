@@ -24,7 +24,7 @@ pub(super) fn guarantees(replicas: usize) -> Guarantees {
         .ttl(TtlRange::new(Ttl::MIN, Ttl::MAX, Duration::from_millis(1)))
         .expiry(ExpiryJudge::UnchangedWhileObserved)
         .wake_ups(WakeUps::Push)
-        .waiter_order(WaiterOrder::None)
+        .waiter_order(WaiterOrder::Fifo)
         .crash_release(CrashRelease::Ttl)
         .listing(true)
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use lease_core::{InvalidInput, Label, Owner, Token};
 use serde::{Deserialize, Serialize};
 
+use super::place::{Place, WirePlace};
+
 /// Owners that one record remembers as gone. A request of theirs that is still
 /// under way is stopped by the record's revision already, see the module's page;
 /// these are for those that ask anew.
@@ -19,6 +21,10 @@ pub(super) struct Record {
     pub(super) grant: Option<Grant>,
     /// Owners that must not be granted anything again, the latest last.
     pub(super) gone: Vec<Gone>,
+    /// Those who wait, in the order in which they took their places.
+    pub(super) line: Vec<Place>,
+    /// How often those who hold nothing have written since the grant was stamped.
+    pub(super) crowd: u32,
     /// Of the request that wrote this: how it knows its own work again.
     pub(super) nonce: Nonce,
     /// The revision that this one replaces; 0 for none.
@@ -31,7 +37,11 @@ pub(super) struct Grant {
     pub(super) owner: Owner,
     pub(super) token: Token,
     pub(super) label: Label,
-    /// In milliseconds from this revision on.
+    /// The request that granted it, made it last longer, or freed it: what others write,
+    /// those who wait above all, is no sign that its holder lives. A revocation that lets
+    /// its time go on leaves this as it is.
+    pub(super) stamp: Nonce,
+    /// In milliseconds from that request on.
     pub(super) lasts_ms: u64,
     pub(super) standing: Standing,
 }
@@ -61,8 +71,8 @@ pub(super) struct Gone {
     pub(super) at_ms: Option<i64>,
 }
 
-/// Random, new for each request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Random, new for each request and each try of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Nonce(u64);
 
 impl Nonce {
@@ -71,6 +81,14 @@ impl Nonce {
             .map(Self)
             .map_err(|_| InvalidInput::NoRandomness)
     }
+
+    /// Of the same request's next try.
+    pub(super) fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+
+    #[cfg(test)]
+    pub(super) const MAX: Self = Self(u64::MAX);
 }
 
 impl Record {
@@ -92,9 +110,40 @@ impl Record {
         Some(gone.why)
     }
 
+    /// Whether this is the work of a request, or was before others wrote on top of it.
+    pub(super) fn shows(&self, nonce: Nonce) -> bool {
+        let of = |grant: &Grant| grant.stamp == nonce && grant.standing != Standing::Revoked;
+        self.nonce == nonce || self.grant.as_ref().is_some_and(of)
+    }
+
+    /// Makes it the work of this try, to replace that revision.
+    pub(super) fn sign(&mut self, nonce: Nonce, prev: u64) {
+        (self.nonce, self.prev) = (nonce, prev);
+        self.crowd = match self.is_of_the_grant() {
+            true => 0,
+            false => self.crowd.saturating_add(1),
+        };
+    }
+
+    /// Whether this was written to grant, renew or free something.
+    pub(super) fn is_of_the_grant(&self) -> bool {
+        self.grant.as_ref().is_some_and(|g| g.stamp == self.nonce)
+    }
+
+    /// Whether this was written for somebody's place in line and nothing else.
+    pub(super) fn is_a_place(&self) -> bool {
+        self.line.iter().any(|place| place.asked == self.nonce)
+    }
+
+    /// Whether all in it that ages has its time.
+    pub(super) fn is_stamped(&self) -> bool {
+        self.gone.iter().all(|gone| gone.at_ms.is_some())
+            && self.line.iter().all(|place| place.at_ms.is_some())
+    }
+
     /// Stamps those that have no time yet with the time of their message, and
-    /// forgets those that are older than the retention by the same server's clock.
-    /// That clock serves for nothing else.
+    /// forgets those that are older than the retention by the same server's clock, and
+    /// places that are over by it. That clock serves for nothing else.
     pub(super) fn aged(mut self, stored_ms: i64, retention: Duration) -> Self {
         let retention = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
         for gone in &mut self.gone {
@@ -102,6 +151,7 @@ impl Record {
         }
         self.gone
             .retain(|gone| stored_ms.saturating_sub(gone.at_ms.unwrap_or(stored_ms)) <= retention);
+        self.line.retain_mut(|place| place.ages(stored_ms));
         self
     }
 
@@ -126,7 +176,9 @@ struct Wire {
     mark: Option<u64>,
     grant: Option<WireGrant>,
     gone: Vec<(String, Why, Option<i64>)>,
-    nonce: u64,
+    line: Vec<WirePlace>,
+    crowd: u32,
+    nonce: Nonce,
     prev: u64,
 }
 
@@ -136,6 +188,7 @@ struct WireGrant {
     owner: String,
     token: u64,
     label: String,
+    stamp: Nonce,
     lasts_ms: u64,
     standing: Standing,
 }
@@ -149,6 +202,7 @@ impl Wire {
                 owner: grant.owner.to_string(),
                 token: grant.token.get(),
                 label: grant.label.as_str().to_owned(),
+                stamp: grant.stamp,
                 lasts_ms: grant.lasts_ms,
                 standing: grant.standing,
             }),
@@ -157,7 +211,9 @@ impl Wire {
                 .iter()
                 .map(|gone| (gone.owner.to_string(), gone.why, gone.at_ms))
                 .collect(),
-            nonce: record.nonce.0,
+            line: record.line.iter().map(WirePlace::of).collect(),
+            crowd: record.crowd,
+            nonce: record.nonce,
             prev: record.prev,
         }
     }
@@ -173,6 +229,7 @@ impl Wire {
                 owner: grant.owner.parse().ok()?,
                 token: Token::new(grant.token).ok()?,
                 label: Label::new(&grant.label).ok()?,
+                stamp: grant.stamp,
                 lasts_ms: grant.lasts_ms,
                 standing: grant.standing,
             }),
@@ -189,77 +246,17 @@ impl Wire {
             mark,
             grant,
             gone: self.gone.into_iter().map(gone).collect::<Option<_>>()?,
-            nonce: Nonce(self.nonce),
+            line: self
+                .line
+                .into_iter()
+                .map(WirePlace::read)
+                .collect::<Option<_>>()?,
+            crowd: self.crowd,
+            nonce: self.nonce,
             prev: self.prev,
         })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn owner(n: u8) -> Owner {
-        Owner::from_bytes([n; 16])
-    }
-
-    #[test]
-    fn a_record_comes_back_as_it_was_written() {
-        let mut record = Record {
-            mark: Some(Token::MAX),
-            grant: Some(Grant {
-                owner: owner(7),
-                token: Token::MIN,
-                label: Label::new("me \"\\ 🦀").unwrap(),
-                lasts_ms: u64::MAX,
-                standing: Standing::Revoked,
-            }),
-            gone: Vec::new(),
-            nonce: Nonce(u64::MAX),
-            prev: 9,
-        };
-        record.forbid(owner(1), Why::Abandoned);
-        record.forbid(owner(2), Why::Revoked);
-        let bytes = record.encode().unwrap();
-        assert_eq!(Record::decode(&bytes), Some(record));
-    }
-
-    #[test]
-    fn what_is_not_ours_is_no_record() {
-        let good = Record::default().encode().unwrap();
-        assert!(Record::decode(&good).is_some());
-        for cut in 0..good.len() {
-            assert_eq!(Record::decode(&good[..cut]), None);
-        }
-        let text = String::from_utf8(good).unwrap();
-        for (from, to) in [
-            ("\"leases\":1", "\"leases\":2"),
-            ("\"mark\":null", "\"mark\":0"),
-            ("\"gone\":[]", "\"gone\":[[\"x\",\"abandoned\",null]]"),
-            ("\"nonce\":0", "\"nonce\":0,\"more\":1"),
-        ] {
-            let bad = text.replace(from, to);
-            assert_ne!(bad, text);
-            assert_eq!(Record::decode(bad.as_bytes()), None, "{bad}");
-        }
-    }
-
-    #[test]
-    fn gone_owners_are_bounded_and_age_by_the_servers_clock() {
-        let mut record = Record::default();
-        for n in 0..=u8::MAX {
-            record.forbid(owner(n), Why::Abandoned);
-        }
-        assert_eq!(record.gone.len(), MOST_GONE);
-        assert_eq!(record.is_gone(owner(0)), None);
-        assert_eq!(record.is_gone(owner(255)), Some(Why::Abandoned));
-        let retention = Duration::from_millis(10);
-        let mut record = record.aged(1_000, retention);
-        record.forbid(owner(0), Why::Revoked);
-        let record = record.aged(1_010, retention);
-        assert_eq!(record.gone.len(), MOST_GONE);
-        let record = record.aged(1_011, retention);
-        assert_eq!(record.gone.len(), 1);
-        assert_eq!(record.is_gone(owner(0)), Some(Why::Revoked));
-    }
-}
+mod tests;

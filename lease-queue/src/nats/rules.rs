@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use lease_core::{
-    AcquireOutcome, FenceWhen, Granted, Holder, Key, KeyState, Label, LostCause, Moment, Owner,
+    AcquireOutcome, FenceWhen, Granted, Key, KeyState, Label, LostCause, Moment, Owner,
     RefusedReason, TakenOver, Token, TokenRule, Ttl,
 };
 
-use super::record::{Grant, Record, Standing, Why};
+use super::line::keeps_out;
+use super::record::{Grant, Nonce, Record, Standing, Why};
 use super::sight::View;
 
 /// What comes of an operation.
@@ -17,6 +18,23 @@ pub(super) enum Step<T> {
     Answer(T),
     /// This, once the record was replaced by the other.
     Write(Box<Record>, T),
+    /// This, and for a place in line the record is to be replaced; where it cannot be, it
+    /// costs the place and no more.
+    Join(Box<Record>, T),
+    /// This, once the record was replaced by the other, which may wait for its turn.
+    Leave(Box<Record>, T),
+    /// The record is to be written again, so that the server's stamp tells which places
+    /// are over; and then another look. This if it cannot be.
+    Stamp(Box<Record>, T),
+}
+
+/// One try of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Try {
+    /// When its caller asked.
+    pub(super) asked: Moment,
+    /// Of what it writes.
+    pub(super) nonce: Nonce,
 }
 
 /// What came of a renewal or a release.
@@ -35,91 +53,13 @@ pub(super) struct Ask<'a> {
     pub(super) ttl: Ttl,
     pub(super) label: &'a Label,
     pub(super) rule: TokenRule,
+    /// Within what time a waiter asks again.
+    pub(super) waits: Option<Duration>,
+    /// How large a message the server takes, in bytes.
+    pub(super) max_payload: usize,
 }
 
-impl View {
-    fn grant(&self) -> Option<&Grant> {
-        self.record.grant.as_ref()
-    }
-
-    /// How long the last grant still stands in the way; zero when it does not.
-    fn remaining(&self) -> Duration {
-        match self.grant() {
-            Some(grant) if grant.standing != Standing::Released => {
-                Duration::from_millis(grant.lasts_ms).saturating_sub(self.unchanged)
-            }
-            _ => Duration::ZERO,
-        }
-    }
-
-    fn blocks(&self) -> bool {
-        !self.remaining().is_zero()
-    }
-
-    fn is_live(&self) -> bool {
-        self.blocks()
-            && self
-                .grant()
-                .is_some_and(|g| g.standing == Standing::Granted)
-    }
-
-    /// Whether the grant lasts for as long from that moment on already, by another
-    /// request of this client's own that was sent after it: copies of one request
-    /// need not outdo each other.
-    fn lasts_from(&self, asked: Moment, ttl: Ttl) -> bool {
-        let long = self.grant().is_some_and(|g| g.lasts_ms >= ttl.as_millis());
-        long && self.written.is_some_and(|sent| sent >= asked)
-    }
-
-    fn holder(&self, grant: &Grant) -> Holder {
-        Holder {
-            label: grant.label.clone(),
-            token: grant.token,
-            age: self.age,
-            remaining: self.remaining(),
-        }
-    }
-
-    /// The record to change. Its new revision starts every observer's time anew, so
-    /// that the grant lasts from then on for what is left of it.
-    fn draft(&self) -> Box<Record> {
-        let mut record = self.record.clone();
-        let left_ms = ceil_ms(self.remaining());
-        if let Some(grant) = &mut record.grant {
-            grant.lasts_ms = left_ms;
-        }
-        Box::new(record)
-    }
-
-    /// Whether this is the grant, live; if it is not, why.
-    fn exact(&self, owner: Owner, token: Token) -> Result<(), LostCause> {
-        let Some(grant) = self.grant() else {
-            return Err(self.gone(owner).unwrap_or(LostCause::Unknown));
-        };
-        if grant.owner == owner && grant.token == token {
-            return match grant.standing {
-                Standing::Granted if self.blocks() => Ok(()),
-                Standing::Granted => Err(LostCause::Expired),
-                Standing::Released => Err(LostCause::Released),
-                Standing::Revoked => Err(LostCause::Revoked),
-            };
-        }
-        Err(self.gone(owner).unwrap_or(match grant.token > token {
-            true => LostCause::TakenOver,
-            false => LostCause::Unknown,
-        }))
-    }
-
-    fn gone(&self, owner: Owner) -> Option<LostCause> {
-        Some(match self.record.is_gone(owner)? {
-            Why::Abandoned => LostCause::Released,
-            Why::Revoked => LostCause::Revoked,
-        })
-    }
-}
-
-/// Of an acquire that was asked for at that moment.
-pub(super) fn acquire(view: &View, ask: &Ask<'_>, asked: Moment) -> Step<AcquireOutcome> {
+pub(super) fn acquire(view: &View, ask: &Ask<'_>, this: Try) -> Step<AcquireOutcome> {
     use AcquireOutcome::{Granted as Yes, Held, Refused};
     match view.record.is_gone(ask.owner) {
         Some(Why::Abandoned) => return Step::Answer(Refused(RefusedReason::Abandoned)),
@@ -130,14 +70,25 @@ pub(super) fn acquire(view: &View, ask: &Ask<'_>, asked: Moment) -> Step<Acquire
         && view.blocks()
     {
         if grant.owner != ask.owner {
-            return Step::Answer(Held(view.holder(grant)));
+            let held = Held(view.holder(grant));
+            let joined = ask.waits.and_then(|waits| {
+                let mut line = view.line();
+                line.joins(ask, waits, this.nonce).then_some(line.places)
+            });
+            return match joined {
+                Some(line) => Step::Join(Box::new(view.with(line)), held),
+                None => Step::Answer(held),
+            };
         }
-        return again(view, grant, ask, asked);
+        return again(view, grant, ask, this);
     }
     let token = match next_token(ask.rule, view.record.mark) {
         Ok(token) => token,
         Err(reason) => return Step::Answer(Refused(reason)),
     };
+    if let Some(step) = keeps_out(view, ask, this.nonce) {
+        return step;
+    }
     let taken_over = view
         .grant()
         .filter(|last| last.standing != Standing::Released)
@@ -145,12 +96,15 @@ pub(super) fn acquire(view: &View, ask: &Ask<'_>, asked: Moment) -> Step<Acquire
             label: last.label.clone(),
             token: last.token,
         });
-    let mut record = view.draft();
+    let mut line = view.line();
+    line.is_served(ask.owner);
+    let mut record = Box::new(view.with(line.places));
     record.mark = Some(token);
     record.grant = Some(Grant {
         owner: ask.owner,
         token,
         label: ask.label.clone(),
+        stamp: this.nonce,
         lasts_ms: ask.ttl.as_millis(),
         standing: Standing::Granted,
     });
@@ -162,7 +116,7 @@ pub(super) fn acquire(view: &View, ask: &Ask<'_>, asked: Moment) -> Step<Acquire
 }
 
 /// The owner of a grant that stands asks for it again.
-fn again(view: &View, grant: &Grant, ask: &Ask<'_>, asked: Moment) -> Step<AcquireOutcome> {
+fn again(view: &View, grant: &Grant, ask: &Ask<'_>, this: Try) -> Step<AcquireOutcome> {
     use AcquireOutcome::{Granted as Yes, Refused};
     if grant.standing != Standing::Granted {
         return Step::Answer(Refused(RefusedReason::Revoked));
@@ -176,39 +130,40 @@ fn again(view: &View, grant: &Grant, ask: &Ask<'_>, asked: Moment) -> Step<Acqui
         }
         token = exactly;
     }
-    if token == grant.token && view.lasts_from(asked, ask.ttl) {
+    if token == grant.token && view.lasts_from(this.asked, ask.ttl) {
         return Step::Answer(Yes(Granted::new(token)));
     }
     let mut record = view.draft();
     record.mark = record.mark.max(Some(token));
     if let Some(own) = &mut record.grant {
         own.token = token;
-        own.lasts_ms = own.lasts_ms.max(ask.ttl.as_millis());
+        own.stamp = this.nonce;
+        own.lasts_ms = ceil_ms(view.remaining()).max(ask.ttl.as_millis());
     }
     Step::Write(record, Yes(Granted::new(token)))
 }
 
-/// Of a renewal that was asked for at that moment.
 pub(super) fn renew(
     view: &View,
     (owner, token): (Owner, Token),
     ttl: Ttl,
-    asked: Moment,
+    this: Try,
 ) -> Step<Kept> {
     if let Err(cause) = view.exact(owner, token) {
         return Step::Answer(Kept::Lost(cause));
     }
-    if view.lasts_from(asked, ttl) {
+    if view.lasts_from(this.asked, ttl) {
         return Step::Answer(Kept::Done);
     }
     let mut record = view.draft();
     if let Some(own) = &mut record.grant {
-        own.lasts_ms = own.lasts_ms.max(ttl.as_millis());
+        own.stamp = this.nonce;
+        own.lasts_ms = ceil_ms(view.remaining()).max(ttl.as_millis());
     }
     Step::Write(record, Kept::Done)
 }
 
-pub(super) fn release(view: &View, owner: Owner, token: Token) -> Step<Kept> {
+pub(super) fn release(view: &View, owner: Owner, token: Token, this: Try) -> Step<Kept> {
     match view.exact(owner, token) {
         Ok(()) => {}
         Err(LostCause::Released) if view.grant().is_some_and(|g| g.owner == owner) => {
@@ -218,6 +173,7 @@ pub(super) fn release(view: &View, owner: Owner, token: Token) -> Step<Kept> {
     }
     let mut record = view.draft();
     if let Some(own) = &mut record.grant {
+        own.stamp = this.nonce;
         own.standing = Standing::Released;
     }
     Step::Write(record, Kept::Done)
@@ -225,20 +181,25 @@ pub(super) fn release(view: &View, owner: Owner, token: Token) -> Step<Kept> {
 
 /// Writes even where nothing is to be freed: a request of this owner that is under
 /// way expects the revision that this replaces.
-pub(super) fn abandon(view: &View, owner: Owner) -> Step<()> {
+pub(super) fn abandon(view: &View, owner: Owner, this: Try) -> Step<()> {
     let own = view.grant().is_some_and(|g| g.owner == owner) && view.blocks();
-    if view.record.is_gone(owner).is_some() && !own {
+    let mut record = view.draft();
+    record.line.retain(|place| place.owner != owner);
+    let waits = record.line.len() < view.line().places.len();
+    if view.record.is_gone(owner).is_some() && !own && !waits {
         return Step::Answer(());
     }
-    let mut record = view.draft();
     record.forbid(owner, Why::Abandoned);
     if own && let Some(grant) = &mut record.grant {
+        grant.stamp = this.nonce;
         grant.standing = Standing::Released;
+        return Step::Write(record, ());
     }
-    Step::Write(record, ())
+    Step::Leave(record, ())
 }
 
-pub(super) fn fence(view: &View, at_least: Token, when: FenceWhen) -> Step<Token> {
+/// The line stays as it is.
+pub(super) fn fence(view: &View, at_least: Token, when: FenceWhen, this: Try) -> Step<Token> {
     let mark = view.record.mark.map_or(at_least, |mark| mark.max(at_least));
     let mut record = view.draft();
     record.mark = Some(mark);
@@ -248,16 +209,14 @@ pub(super) fn fence(view: &View, at_least: Token, when: FenceWhen) -> Step<Token
     {
         grant.standing = Standing::Revoked;
         if when == FenceWhen::Immediately {
+            grant.stamp = this.nonce;
             grant.lasts_ms = 0;
         }
         let owner = grant.owner;
         record.forbid(owner, Why::Revoked);
     }
-    let same = record.mark == view.record.mark
-        && record.gone == view.record.gone
-        && record.grant.as_ref().map(|g| (g.standing, g.lasts_ms == 0))
-            == view.grant().map(|g| (g.standing, !view.blocks()));
-    match same {
+    let (old, new) = (&view.record, &record);
+    match old.mark == new.mark && old.gone == new.gone && old.grant == new.grant {
         true => Step::Answer(mark),
         false => Step::Write(record, mark),
     }
@@ -275,12 +234,11 @@ pub(super) fn state(view: &View, key: &Key) -> KeyState {
     }
 }
 
-/// Whether somebody may be granted what this record is of, as it was just written.
+/// Whether somebody may be granted what this record is of, by what was just written:
+/// that one more waits is no news to those who do.
 pub(super) fn may_be_free(record: &Record) -> bool {
-    record
-        .grant
-        .as_ref()
-        .is_none_or(|grant| grant.standing == Standing::Released || grant.lasts_ms == 0)
+    let over = |grant: &Grant| grant.standing == Standing::Released || grant.lasts_ms == 0;
+    !record.is_a_place() && record.grant.as_ref().is_none_or(over)
 }
 
 /// There is no clock in it: see the guarantees for what that means.

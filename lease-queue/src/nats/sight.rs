@@ -1,17 +1,19 @@
-//! What this client has seen of the records, and since when each is unchanged.
+//! What this client has seen of the records, and since when each grant, and each place in
+//! line, is unchanged.
 //!
-//! The store has no clock to ask: a grant is over for an observer when its record
-//! stayed as it is for as long as the grant lasts, by the observer's own clock, from
-//! the moment at which the record was *seen*. Its holder counts from the send of the
-//! request that wrote it, which was earlier.
+//! The store has no clock to ask: a grant is over for an observer when it stayed as it is
+//! for as long as it lasts, by the observer's own clock, from the moment at which it was
+//! *seen*. Its holder counts from the send of the request that wrote it, which was
+//! earlier. That the record around it changes, since others wait or have given up, is no
+//! matter: a grant has a stamp of its own.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use lease_core::{Clock, Moment, Owner, SystemClock, Token};
 
-use super::record::{Record, Standing};
+use super::record::{Nonce, Record, Standing};
 
 /// Records that one client remembers. To forget one only makes a take-over of it
 /// later, and a renewal a round trip longer.
@@ -27,12 +29,26 @@ pub(super) struct View {
     pub(super) last: u64,
     /// Empty where there is no message.
     pub(super) record: Record,
-    /// How long it is known to be as it is.
+    /// How long its grant is known to be as it is; without one, for how long this key is
+    /// known.
     pub(super) unchanged: Duration,
-    /// How long its grant is known to stand.
+    /// How long its grant is known to stand, whatever its renewals.
     pub(super) age: Duration,
-    /// When the request was sent by which this client itself wrote it.
+    /// When the request was sent by which this client itself wrote the grant.
     pub(super) written: Option<Moment>,
+    /// Of each place in line.
+    pub(super) places: Vec<Seen>,
+    /// Nothing was known of this key before this look.
+    pub(super) is_first_look: bool,
+}
+
+/// How long a place is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// As it is.
+    pub(super) unchanged: Duration,
+    /// At all.
+    pub(super) waits: Duration,
 }
 
 #[derive(Debug)]
@@ -40,18 +56,92 @@ struct Sight {
     revision: u64,
     last: u64,
     record: Record,
+    /// When the record became another one.
+    changed: Moment,
     since: Moment,
     granted: Moment,
     doubted: bool,
     written: Option<Moment>,
+    /// Of each place in line, since when it is as it is, and since when there is one.
+    places: Vec<(Moment, Moment)>,
+}
+
+fn token(record: &Record) -> Option<Token> {
+    record.grant.as_ref().map(|grant| grant.token)
+}
+
+fn stamp(record: &Record) -> Option<Nonce> {
+    record.grant.as_ref().map(|grant| grant.stamp)
 }
 
 impl Sight {
-    fn token(&self) -> Option<Token> {
-        self.record.grant.as_ref().map(|grant| grant.token)
+    fn new(revision: u64, last: u64, record: Record, now: Moment) -> Self {
+        Self {
+            revision,
+            last,
+            places: vec![(now, now); record.line.len()],
+            record,
+            changed: now,
+            since: now,
+            granted: now,
+            doubted: false,
+            written: None,
+        }
+    }
+
+    fn is_now(&mut self, revision: u64, last: u64, record: Record, now: Moment) {
+        self.doubted = false;
+        if self.revision == revision && self.record.nonce == record.nonce {
+            self.last = self.last.max(last);
+            // One that was read says more than one that was heard of.
+            if record.is_stamped() {
+                self.take(record, now);
+            }
+            return;
+        }
+        self.revision = revision;
+        self.last = last;
+        self.changed = now;
+        if stamp(&self.record) != stamp(&record) {
+            self.since = now;
+            self.written = None;
+        }
+        if token(&self.record) != token(&record) {
+            self.granted = now;
+        }
+        self.take(record, now);
+    }
+
+    /// What is known of its places goes on.
+    fn take(&mut self, record: Record, now: Moment) {
+        // Places leave, and come at the end: the order is the same.
+        let mut from = 0;
+        let mut places = Vec::with_capacity(record.line.len());
+        for place in &record.line {
+            let known = self.record.line.iter().zip(&self.places).enumerate();
+            let mut known = known.skip(from);
+            places.push(match known.find(|(_, (old, _))| old.owner == place.owner) {
+                Some((at, (old, (since, first)))) => {
+                    from = at + 1;
+                    match (old.asked == place.asked, now.since(*since) < old.lasts()) {
+                        (true, _) => (*since, *first),
+                        (false, true) => (now, *first),
+                        // That one was over.
+                        (false, false) => (now, now),
+                    }
+                }
+                None => (now, now),
+            });
+        }
+        self.places = places;
+        self.record = record;
     }
 
     fn view(&self, now: Moment) -> View {
+        let seen = |(since, first): &(Moment, Moment)| Seen {
+            unchanged: now.since(*since),
+            waits: now.since(*first),
+        };
         View {
             revision: self.revision,
             last: self.last,
@@ -59,49 +149,46 @@ impl Sight {
             unchanged: now.since(self.since),
             age: now.since(self.granted),
             written: self.written,
+            places: self.places.iter().map(seen).collect(),
+            is_first_look: false,
         }
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Sights {
-    clock: SystemClock,
+    clock: Arc<dyn Clock>,
     seen: Mutex<HashMap<String, Sight>>,
 }
 
+impl Default for Sights {
+    fn default() -> Self {
+        Self::new(Arc::new(SystemClock::new()))
+    }
+}
+
 impl Sights {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        let seen = Mutex::default();
+        Self { clock, seen }
+    }
+
     /// Notes a record that is there, **after** it was seen to be, and looks at it.
     pub(super) fn see(&self, subject: &str, revision: u64, last: u64, record: Record) -> View {
         let now = self.clock.now();
         let mut seen = self.seen();
         if let Some(sight) = seen.get_mut(subject) {
-            sight.last = last;
-            sight.doubted = false;
-            if sight.revision != revision {
-                let token = sight.token();
-                sight.revision = revision;
-                sight.since = now;
-                sight.record = record;
-                sight.written = None;
-                if sight.token() != token {
-                    sight.granted = now;
-                }
-            }
+            sight.is_now(revision, last, record, now);
             return sight.view(now);
         }
         if seen.len() >= MOST {
             forget_the_older_half(&mut seen);
         }
-        let sight = Sight {
-            revision,
-            last,
-            record,
-            since: now,
-            granted: now,
-            doubted: false,
-            written: None,
+        let sight = Sight::new(revision, last, record, now);
+        let view = View {
+            is_first_look: true,
+            ..sight.view(now)
         };
-        let view = sight.view(now);
         seen.insert(subject.to_owned(), sight);
         view
     }
@@ -116,20 +203,24 @@ impl Sights {
 
     /// As [`see`](Self::see), of one that this client wrote by a request of then.
     pub(super) fn wrote(&self, subject: &str, revision: u64, record: Record, sent: Moment) {
+        let of_grant = record.is_of_the_grant();
         self.see(subject, revision, revision, record);
         if let Some(sight) = self.seen().get_mut(subject)
             && sight.revision == revision
+            && of_grant
         {
             sight.written = Some(sent);
         }
     }
 
-    /// The subjects with this beginning whose grant was this owner's when it was seen
-    /// last.
+    /// The subjects with this beginning whose grant, or a place in whose line, was this
+    /// owner's when it was seen last.
     pub(super) fn of_owner(&self, before: &str, owner: Owner) -> Vec<String> {
         let own = |sight: &Sight| {
-            let grant = sight.record.grant.as_ref();
-            grant.is_some_and(|g| g.owner == owner && g.standing != Standing::Released)
+            let record = &sight.record;
+            let holds = record.grant.as_ref();
+            holds.is_some_and(|g| g.owner == owner && g.standing != Standing::Released)
+                || record.line.iter().any(|place| place.owner == owner)
         };
         let seen = self.seen();
         let found = seen
@@ -156,39 +247,12 @@ impl Sights {
 }
 
 fn forget_the_older_half(seen: &mut HashMap<String, Sight>) {
-    let mut moments: Vec<Moment> = seen.values().map(|sight| sight.since).collect();
+    let mut moments: Vec<Moment> = seen.values().map(|sight| sight.changed).collect();
     let middle = moments.len() / 2;
     let (_, middle, _) = moments.select_nth_unstable(middle);
     let middle = *middle;
-    seen.retain(|_, sight| sight.since > middle);
+    seen.retain(|_, sight| sight.changed > middle);
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_another_revision_starts_the_time_anew() {
-        let sights = Sights::default();
-        let first = sights.see("a", 1, 1, Record::default());
-        assert_eq!(first.unchanged, Duration::ZERO);
-        std::thread::sleep(Duration::from_millis(2));
-        assert!(sights.see("a", 1, 1, Record::default()).unchanged >= Duration::from_millis(2));
-        assert_eq!(
-            sights.see("a", 2, 2, Record::default()).unchanged,
-            Duration::ZERO
-        );
-        assert_eq!(sights.last("a").unwrap().revision, 2);
-        assert!(sights.last("b").is_none());
-    }
-
-    #[test]
-    fn what_is_remembered_is_bounded() {
-        let sights = Sights::default();
-        for n in 0..=MOST {
-            sights.see(&n.to_string(), 1, 1, Record::default());
-        }
-        assert!(sights.seen().len() <= MOST);
-        assert!(sights.last(&MOST.to_string()).is_some());
-    }
-}
+mod tests;

@@ -177,9 +177,8 @@ impl QueueStore for NatsStore {
     async fn claim(&self, queue: &QueueName, request: &ClaimRequest) -> Result<Answer, StoreError> {
         check_claim(request)?;
         promise::check_ttl(request.ttl, self.guarantees())?;
-        let (key, rule) = match &request.what {
-            // Nothing here could keep a line: whether the asker waits is no matter.
-            What::Key { key, rule, .. } => (key, rule),
+        let (key, rule, waits) = match &request.what {
+            What::Key { key, rule, waits } => (key, *rule, *waits),
             What::Next { max } => return self.items.claim(queue, request, *max).await,
         };
         // Of an owner that was given up with all that it has: see the module's page.
@@ -190,7 +189,9 @@ impl QueueStore for NatsStore {
             owner: request.owner,
             ttl: request.ttl,
             label: &request.label,
-            rule: *rule,
+            rule,
+            waits,
+            max_payload: self.lanes.link.max_payload(),
         };
         self.claim_key(queue, key, ask).await
     }

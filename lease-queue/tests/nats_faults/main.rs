@@ -3,7 +3,10 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 mod far;
+#[path = "../in_line/mod.rs"]
+mod in_line;
 mod items;
+mod line;
 mod load;
 mod login;
 mod opening;
