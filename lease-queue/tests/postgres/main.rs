@@ -12,6 +12,7 @@ mod overtaken;
 mod races;
 mod strange;
 mod support;
+mod together;
 #[path = "../trips/mod.rs"]
 mod trips;
 mod twice;

@@ -11,5 +11,6 @@ LEFT JOIN {queue_lanes} AS l ON l.queue = t.queue
     AND l.kind = CASE WHEN t.grp IS NULL THEN 1::smallint ELSE 0::smallint END
     AND l.name = coalesce(t.grp, encode(t.id, 'hex'))
 WHERE t.queue = $1::text AND t.state = $2::smallint AND t.seq > $3::bigint
+    AND t.seq > 0
 ORDER BY t.seq
 LIMIT $4::bigint

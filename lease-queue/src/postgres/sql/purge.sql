@@ -4,7 +4,7 @@ WITH quick AS MATERIALIZED (
 ), settled AS (
     DELETE FROM {queue_settled} AS s USING (
         SELECT o.queue, o.item, o.token FROM {queue_settled} AS o
-        WHERE o.until_us < (SELECT now FROM quick)
+        WHERE o.until_us > 0 AND o.until_us < (SELECT now FROM quick)
         ORDER BY o.until_us LIMIT 2000 FOR UPDATE SKIP LOCKED
     ) AS old
     WHERE s.queue = old.queue AND s.item = old.item AND s.token = old.token
@@ -12,7 +12,7 @@ WITH quick AS MATERIALIZED (
 ), tombs AS (
     DELETE FROM {queue_tombs} AS t USING (
         SELECT o.queue, o.owner FROM {queue_tombs} AS o
-        WHERE o.until_us < (SELECT now FROM quick)
+        WHERE o.until_us > 0 AND o.until_us < (SELECT now FROM quick)
         ORDER BY o.until_us LIMIT 2000 FOR UPDATE SKIP LOCKED
     ) AS old
     WHERE t.queue = old.queue AND t.owner = old.owner
@@ -28,7 +28,7 @@ WITH quick AS MATERIALIZED (
 ), dedup AS (
     DELETE FROM {queue_dedup} AS d USING (
         SELECT o.queue, o.key FROM {queue_dedup} AS o
-        WHERE o.until_us < (SELECT now FROM quick)
+        WHERE o.until_us > 0 AND o.until_us < (SELECT now FROM quick)
         ORDER BY o.until_us LIMIT 2000 FOR UPDATE SKIP LOCKED
     ) AS old
     WHERE d.queue = old.queue AND d.key = old.key

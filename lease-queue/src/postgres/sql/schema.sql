@@ -63,7 +63,8 @@ CREATE TABLE IF NOT EXISTS {queue_items} (
     last_error text,
     PRIMARY KEY (queue, id)
 ) WITH (fillfactor = 85);
-CREATE INDEX IF NOT EXISTS {local:queue_items_seq} ON {queue_items} (queue, state, seq);
+CREATE INDEX IF NOT EXISTS {local:queue_items_seq} ON {queue_items} (queue, state, seq)
+    WHERE seq > 0;
 CREATE INDEX IF NOT EXISTS {local:queue_items_grp} ON {queue_items} (queue, grp, seq)
     WHERE state = 0 AND grp IS NOT NULL;
 
@@ -78,7 +79,8 @@ CREATE TABLE IF NOT EXISTS {queue_settled} (
     until_us bigint NOT NULL,
     PRIMARY KEY (queue, item, token)
 );
-CREATE INDEX IF NOT EXISTS {local:queue_settled_t} ON {queue_settled} (until_us);
+CREATE INDEX IF NOT EXISTS {local:queue_settled_t} ON {queue_settled} (until_us)
+    WHERE until_us > 0;
 
 -- Owners that were abandoned (0) or revoked (1) and must not be granted anything.
 CREATE TABLE IF NOT EXISTS {queue_tombs} (
@@ -88,7 +90,8 @@ CREATE TABLE IF NOT EXISTS {queue_tombs} (
     until_us bigint NOT NULL,
     PRIMARY KEY (queue, owner)
 );
-CREATE INDEX IF NOT EXISTS {local:queue_tombs_t} ON {queue_tombs} (until_us);
+CREATE INDEX IF NOT EXISTS {local:queue_tombs_t} ON {queue_tombs} (until_us)
+    WHERE until_us > 0;
 
 -- Who waits for a key, in the order of the numbers. In no log, so that no answer waits
 -- for a disk because of it: a crash empties it, and those who wait take new places. No
@@ -115,4 +118,5 @@ CREATE TABLE IF NOT EXISTS {queue_dedup} (
     until_us bigint NOT NULL,
     PRIMARY KEY (queue, key)
 );
-CREATE INDEX IF NOT EXISTS {local:queue_dedup_t} ON {queue_dedup} (until_us);
+CREATE INDEX IF NOT EXISTS {local:queue_dedup_t} ON {queue_dedup} (until_us)
+    WHERE until_us > 0;
