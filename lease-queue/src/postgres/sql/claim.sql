@@ -134,50 +134,114 @@ DECLARE
     v_lane record;
     v_head record;
     v_now bigint;
-    -- How many more each takes, and all of them; who is refused or has something.
+    -- How many each takes, and of each item that is taken, who; who is refused or has
+    -- something.
     v_more integer[] := p_most;
-    v_wanted integer := 0;
+    v_slots integer[];
     v_told boolean[] := array_fill(false, ARRAY[cardinality(p_owners)]);
-    v_n integer := 1;
+    -- Where the lanes are that are locked here: nobody can move them meanwhile.
+    v_lanes tid[];
     v_rest integer;
     v_claimed boolean := false;
     v_exhausted boolean := false;
     v_strange boolean := false;
-    v_found boolean;
 BEGIN
-    FOR i IN 1 .. cardinality(p_owners) LOOP
-        -- Who abandons this owner comes before or after all of this.
-        PERFORM pg_advisory_xact_lock(p_locks[i]);
-        SELECT 3 + t.reason INTO o_code FROM {queue_tombs} AS t
-            WHERE t.queue = p_queue AND t.owner = p_owners[i] AND t.until_us > {now};
-        IF FOUND THEN
-            o_n := i;
-            v_more[i] := 0;
-            v_told[i] := true;
-            RETURN NEXT;
-        END IF;
-        v_wanted := v_wanted + v_more[i];
-    END LOOP;
-    IF v_wanted = 0 THEN
-        RETURN;
-    END IF;
+    -- Who abandons one of these owners comes before or after all of this.
+    PERFORM pg_advisory_xact_lock(u.lock) FROM unnest(p_locks) AS u (lock);
     v_now := {now};
+    FOR o_n, o_code IN
+        SELECT e.n::integer, e.code FROM (
+            SELECT u.n, (
+                SELECT 3 + t.reason FROM {queue_tombs} AS t
+                WHERE t.queue = p_queue AND t.owner = u.owner AND t.until_us > v_now
+            ) AS code
+            FROM unnest(p_owners) WITH ORDINALITY AS u (owner, n)
+            OFFSET 0
+        ) AS e
+        WHERE e.code IS NOT NULL
     LOOP
-        v_found := false;
-        FOR v_lane IN
-            SELECT l.* FROM {queue_lanes} AS l
+        v_more[o_n] := 0;
+        v_told[o_n] := true;
+        RETURN NEXT;
+    END LOOP;
+    IF FOUND OR cardinality(p_owners) > 1 THEN
+        SELECT array_agg(u.n::integer) INTO v_slots
+            FROM unnest(v_more) WITH ORDINALITY AS u (more, n), generate_series(1, u.more);
+        IF v_slots IS NULL THEN
+            RETURN;
+        END IF;
+    ELSE
+        v_slots := array_fill(1, p_most);
+    END IF;
+    LOOP
+        SELECT array_agg(l.tid) INTO v_lanes FROM (
+            SELECT l.ctid AS tid FROM {queue_lanes} AS l
             WHERE l.queue = p_queue AND l.next_us <= v_now
-            ORDER BY l.next_us, l.place LIMIT v_wanted
+            ORDER BY l.next_us, l.place LIMIT cardinality(v_slots)
             FOR UPDATE SKIP LOCKED
+        ) AS l;
+        EXIT WHEN v_lanes IS NULL;
+        -- In other statements than the locks, so that the items are those of now.
+        v_now := {now};
+        o_code := 1;
+        -- Those that are as they should be in one statement; few are quicker one by one.
+        IF cardinality(v_lanes) > 2 THEN
+            v_rest := cardinality(v_lanes);
+            FOR o_n, o_kind, o_name, o_item, o_token, o_body, o_attempt, o_age IN
+                WITH taken AS (
+                    UPDATE {queue_items} AS t SET attempts = least(t.attempts, 2147483646) + 1
+                    FROM (
+                        SELECT u.n, u.tid, l.kind, l.name,
+                            -- A clock gone wild must not use the lane's tokens up.
+                            greatest(l.mark + 1, least(v_now, 4503599627370496)) AS token,
+                            CASE l.kind WHEN 0 THEN (
+                                SELECT h.ctid FROM {queue_items} AS h
+                                WHERE h.queue = p_queue AND h.grp = l.name AND h.state = 0
+                                ORDER BY h.seq LIMIT 1
+                            ) ELSE (
+                                SELECT h.ctid FROM {queue_items} AS h
+                                WHERE h.queue = p_queue AND h.id = l.item
+                            ) END AS head
+                        FROM unnest(v_lanes) WITH ORDINALITY AS u (tid, n)
+                        -- Each where it is, and by no index.
+                        CROSS JOIN LATERAL (
+                            SELECT l.* FROM {queue_lanes} AS l WHERE l.ctid = u.tid OFFSET 0
+                        ) AS l
+                        WHERE l.kind IN (0, 1) AND l.mark BETWEEN 0 AND 9007199254740990
+                            AND (l.standing IN (0, 2) AND l.expires_us > v_now) IS NOT TRUE
+                            AND NOT {strange l v_now 3}
+                        OFFSET 0
+                    ) AS j
+                    WHERE t.ctid = j.head AND t.state = 0 AND t.ready_us <= v_now
+                    RETURNING j.n, j.tid, j.token, t.id, t.seq, t.body, t.attempts, t.put_us
+                )
+                UPDATE {queue_lanes} AS l SET
+                    mark = j.token, item = j.id, owner = p_owners[v_slots[j.n]], token = j.token,
+                    label = p_labels[v_slots[j.n]], granted_us = v_now,
+                    expires_us = v_now + p_ttls[v_slots[j.n]], standing = 0,
+                    next_us = v_now + p_ttls[v_slots[j.n]], place = j.seq
+                FROM taken AS j WHERE l.ctid = j.tid
+                RETURNING v_slots[j.n], l.kind, l.name, j.id, j.token, j.body, j.attempts,
+                    v_now - j.put_us
+            LOOP
+                v_told[o_n] := true;
+                v_claimed := true;
+                v_rest := v_rest - 1;
+                RETURN NEXT;
+            END LOOP;
+            EXIT WHEN v_rest = 0;
+        END IF;
+        -- The others are where they were.
+        FOR v_lane IN
+            SELECT u.n, u.tid, l.* FROM unnest(v_lanes) WITH ORDINALITY AS u (tid, n)
+            JOIN {queue_lanes} AS l ON l.ctid = u.tid
         LOOP
-            v_found := true;
-            v_now := {now};
             -- What somebody else wrote: granted to nobody while it may be a live claim,
             -- and in no other's way.
             IF v_lane.kind NOT IN (0, 1) OR v_lane.mark NOT BETWEEN 0 AND 9007199254740991
                 OR {strange v_lane v_now 3} THEN
                 UPDATE {queue_lanes} AS l SET next_us = v_now + 10000000
-                    WHERE l.queue = p_queue AND l.kind = v_lane.kind AND l.name = v_lane.name;
+                    WHERE l.ctid = v_lane.tid;
                 v_strange := true;
                 CONTINUE;
             END IF;
@@ -196,7 +260,7 @@ BEGIN
             IF v_head.id IS NULL OR v_head.ready_us > v_now THEN
                 -- It was a guess, and is put right.
                 UPDATE {queue_lanes} AS l SET next_us = v_head.ready_us, place = v_head.seq
-                    WHERE l.queue = p_queue AND l.kind = v_lane.kind AND l.name = v_lane.name;
+                    WHERE l.ctid = v_lane.tid;
                 CONTINUE;
             END IF;
             -- A clock gone wild must not use the lane's tokens up.
@@ -204,32 +268,27 @@ BEGIN
             IF o_token > 9007199254740991 THEN
                 -- In no other's way either.
                 UPDATE {queue_lanes} AS l SET next_us = v_now + 10000000
-                    WHERE l.queue = p_queue AND l.kind = v_lane.kind AND l.name = v_lane.name;
+                    WHERE l.ctid = v_lane.tid;
                 v_exhausted := true;
                 CONTINUE;
             END IF;
-            WHILE v_more[v_n] = 0 LOOP
-                v_n := v_n + 1;
-            END LOOP;
-            v_more[v_n] := v_more[v_n] - 1;
-            v_told[v_n] := true;
+            o_n := v_slots[v_lane.n];
             UPDATE {queue_items} AS t SET attempts = least(t.attempts, 2147483646) + 1
                 WHERE t.queue = p_queue AND t.id = v_head.id
                 RETURNING t.attempts, t.body, v_now - t.put_us INTO o_attempt, o_body, o_age;
             UPDATE {queue_lanes} AS l SET
-                mark = o_token, item = v_head.id, owner = p_owners[v_n], token = o_token,
-                label = p_labels[v_n], granted_us = v_now, expires_us = v_now + p_ttls[v_n],
-                standing = 0, next_us = v_now + p_ttls[v_n], place = v_head.seq
-                WHERE l.queue = p_queue AND l.kind = v_lane.kind AND l.name = v_lane.name;
-            o_n := v_n;
-            o_code := 1;
+                mark = o_token, item = v_head.id, owner = p_owners[o_n], token = o_token,
+                label = p_labels[o_n], granted_us = v_now, expires_us = v_now + p_ttls[o_n],
+                standing = 0, next_us = v_now + p_ttls[o_n], place = v_head.seq
+                WHERE l.ctid = v_lane.tid;
             o_kind := v_lane.kind;
             o_name := v_lane.name;
             o_item := v_head.id;
+            v_told[o_n] := true;
             v_claimed := true;
             RETURN NEXT;
         END LOOP;
-        EXIT WHEN v_claimed OR NOT v_found;
+        EXIT WHEN v_claimed;
     END LOOP;
     IF NOT false = ANY (v_told) THEN
         RETURN;

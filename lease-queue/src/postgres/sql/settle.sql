@@ -62,12 +62,61 @@ DECLARE
     v_exact boolean;
     v_locked boolean;
     v_dedup text;
+    v_told boolean[];
 BEGIN
     -- What a crash undoes of these waits out its time.
     IF 2 = ALL (p_ops) THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
+    -- All the items without a group that are completed, in one statement: where a lane is
+    -- as this statement's snapshot has it, so is its item. Not where a lane is named twice
+    -- for different ends, which come in turn.
+    IF cardinality(p_kinds) > 1 AND (1 = ALL (p_ops) OR (
+        1 = ANY (p_ops)
+        AND cardinality(p_kinds) = (
+            SELECT count(DISTINCT (u.kind, u.name)) FROM unnest(p_kinds, p_names) AS u (kind, name)
+        )
+    )) THEN
+        FOR o_n, o_code IN
+            WITH lane AS MATERIALIZED (
+                SELECT u.n, u.item, u.owner, u.token, l.tid
+                FROM unnest(p_kinds, p_names, p_items, p_owners, p_tokens, p_ops)
+                    WITH ORDINALITY AS u (kind, name, item, owner, token, op, n)
+                CROSS JOIN LATERAL (
+                    SELECT l.ctid AS tid FROM {queue_lanes} AS l
+                    WHERE l.queue = p_queue AND l.kind = 1 AND l.name = u.name
+                        AND l.item = u.item AND l.owner = u.owner AND l.token = u.token
+                    FOR UPDATE SKIP LOCKED
+                ) AS l
+                WHERE u.kind = 1 AND u.op = 1
+            ), done AS (
+                -- Its identity never comes back: nothing left to keep a mark for. The
+                -- clock is read when the row is locked. By no index: so no bare "standing".
+                DELETE FROM {queue_lanes} AS l USING lane AS j
+                WHERE l.ctid = j.tid AND coalesce(l.standing, 3) = 0 AND l.expires_us > {now}
+                RETURNING j.n, l.queue, j.item, j.owner, j.token
+            ), gone AS (
+                -- By the queue of each, so that no plan begins with all of a queue.
+                DELETE FROM {queue_items} AS t USING done AS j
+                WHERE t.queue = j.queue AND t.id = j.item
+                RETURNING t.queue, t.id, t.dedup
+            ), kept AS (
+                INSERT INTO {queue_settled} AS s
+                    (queue, item, token, owner, completed, until_us)
+                SELECT j.queue, j.item, j.token, j.owner, true, {now} + p_keep FROM done AS j
+                ON CONFLICT DO NOTHING
+            ), freed AS (
+                UPDATE {queue_dedup} AS d SET until_us = {now} + p_keep FROM gone AS j
+                WHERE d.queue = j.queue AND d.key = j.dedup AND d.item = j.id
+            )
+            SELECT j.n::integer, 1 FROM done AS j
+        LOOP
+            v_told[o_n] := true;
+            RETURN NEXT;
+        END LOOP;
+    END IF;
     FOR i IN 1 .. cardinality(p_kinds) LOOP
+        CONTINUE WHEN v_told[i];
         o_n := i;
         v_locked := false;
         SELECT l.* INTO v_lane FROM {queue_lanes} AS l
