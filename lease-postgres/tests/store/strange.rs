@@ -1,11 +1,14 @@
 //! What somebody else has done to the tables and the functions.
 
+use std::time::Duration;
+
 use futures_util::StreamExt as _;
-use lease_core::{LeaseBackend, LostCause, ReleaseOutcome, RenewOutcome};
+use lease_core::{AcquireOutcome, LeaseBackend, LostCause, ReleaseOutcome, RenewOutcome};
 use lease_postgres::must_begin_again;
+use lease_postgres::sqlx::{AssertSqlSafe, query_scalar};
 
 use crate::support::transactions::{LEVELS, cause, open, run, snapshot};
-use crate::support::{LONG, connection, grant, key, renewal};
+use crate::support::{LONG, ask, connection, grant, key, options, owner, renewal};
 
 #[tokio::test]
 async fn no_grant_that_has_ended_is_held_after_the_table_was_rewritten() {
@@ -84,4 +87,43 @@ async fn a_grant_without_an_expiry_is_lost_and_not_looked_at_for_ever() {
     let guard = store.in_transaction();
     let held = guard.hold_grant(&mut db, &key("k"), me, mine).await;
     assert_eq!(cause(held), LostCause::Expired);
+}
+
+#[tokio::test]
+async fn no_request_looks_through_the_tombstones_of_others() {
+    // A table of which the server knows nothing yet but that it is empty.
+    let options = options("through").connections(1);
+    let store = options.open().await.unwrap();
+    let mut admin = connection().await;
+    run(&mut admin, "ANALYZE through.lease_tombstones").await;
+    let (me, mine) = grant(&store, "k", LONG).await.unwrap();
+    for _ in 0..100 {
+        store.abandon(&key("k"), owner()).await.unwrap();
+        let renewed = store.renew(&renewal("k", me, mine)).await.unwrap();
+        assert_eq!(renewed, RenewOutcome::Renewed);
+        let asked = store.acquire(&ask("k", owner(), LONG)).await.unwrap();
+        assert!(matches!(asked, AcquireOutcome::Held(_)), "{asked:?}");
+    }
+    drop(store);
+    // As its connection ends it says what it did.
+    let read = |index: &str, what: &str| {
+        format!(
+            "SELECT coalesce(sum({what}), 0)::bigint FROM pg_stat_user_indexes \
+             WHERE schemaname = 'through' AND indexrelname = 'lease_tombstones_{index}'"
+        )
+    };
+    let said = async {
+        loop {
+            let sql = AssertSqlSafe(read("pkey", "idx_scan"));
+            let scans: i64 = query_scalar(sql).fetch_one(&mut admin).await.unwrap();
+            if scans >= 100 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LONG, said).await.unwrap();
+    let sql = AssertSqlSafe(read("until", "idx_tup_read"));
+    let through: i64 = query_scalar(sql).fetch_one(&mut admin).await.unwrap();
+    assert_eq!(through, 0);
 }
