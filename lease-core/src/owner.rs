@@ -43,15 +43,30 @@ impl Owner {
 }
 
 impl fmt::Display for Owner {
+    /// At one go: several are written for each request of a queue.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut text = [0; 32];
-        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
-            for (digit, half) in pair.iter_mut().zip([byte >> 4, byte & 0xf]) {
-                *digit = DIGITS[usize::from(half)];
-            }
+        let mut digits = [0; 32];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
+            let [high, low] = [byte >> 4, byte & 15].map(digit);
+            pair.copy_from_slice(&[high, low]);
         }
-        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
+        f.write_str(std::str::from_utf8(&digits).map_err(|_| fmt::Error)?)
+    }
+}
+
+const fn digit(value: u8) -> u8 {
+    match value {
+        0..=9 => b'0' + value,
+        _ => b'a' + (value - 10),
+    }
+}
+
+const fn value(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
     }
 }
 
@@ -66,15 +81,16 @@ impl FromStr for Owner {
     type Err = InvalidInput;
 
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        let digits = <&[u8; 32]>::try_from(s.as_bytes());
-        let digits = digits.map_err(|_| InvalidInput::OwnerMalformed)?;
+        let (pairs, rest) = s.as_bytes().as_chunks::<2>();
+        if pairs.len() != 16 || !rest.is_empty() {
+            return Err(InvalidInput::OwnerMalformed);
+        }
         let mut owner = [0; 16];
-        for (byte, pair) in owner.iter_mut().zip(digits.chunks_exact(2)) {
-            for digit in pair {
-                let value = char::from(*digit).to_digit(16);
-                let value = value.and_then(|value| u8::try_from(value).ok());
-                *byte = *byte << 4 | value.ok_or(InvalidInput::OwnerMalformed)?;
-            }
+        for (byte, pair) in owner.iter_mut().zip(pairs) {
+            let [Some(high), Some(low)] = pair.map(value) else {
+                return Err(InvalidInput::OwnerMalformed);
+            };
+            *byte = high << 4 | low;
         }
         Ok(Self(owner))
     }
@@ -89,6 +105,12 @@ mod tests {
         let owner = Owner::random().unwrap();
         assert_eq!(owner.to_string().parse::<Owner>().unwrap(), owner);
         assert!(!format!("{owner:?}").contains(&owner.to_string()));
+        let all: [u8; 16] = std::array::from_fn(|n| (n * 17) as u8);
+        let text = "00112233445566778899aabbccddeeff";
+        assert_eq!(Owner::from_bytes(all).to_string(), text);
+        for text in [text, &text.to_uppercase()] {
+            assert_eq!(text.parse::<Owner>().unwrap().as_bytes(), &all);
+        }
         for bad in ["", "00", &"g".repeat(32), &"é".repeat(16), &"0".repeat(33)] {
             assert!(matches!(
                 bad.parse::<Owner>(),
