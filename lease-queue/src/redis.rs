@@ -150,8 +150,8 @@ impl RedisQueues {
     ) -> Result<(Vec<Reply>, Option<StoreError>), StoreError> {
         let base = self.base(queue)?;
         let program = self.scripts.program(op);
-        let args = args.into_parts();
-        let answered = self.store.run(program, &base, &args, may_repeat).await?;
+        let answered = self.store.run(program, &base, args.parts(), may_repeat);
+        let answered = answered.await?;
         let replies = Reply::all(answered.value)?;
         for caught in replies.iter().filter_map(Reply::caught) {
             if let Some(error) = self.store.demoted(caught).await {
@@ -273,7 +273,7 @@ impl QueueStore for RedisQueues {
     }
 
     async fn inspect(&self, queue: &QueueName, key: &Key) -> Result<KeyState, StoreError> {
-        let args = Args::look("K").with(args::lane(&Lane::Key(key.clone())));
+        let args = Args::look("K").with(format!("k:{key}"));
         let answer = self.ask_one(Op::Look, queue, args, true).await?;
         answer.key_state(key)
     }

@@ -3,6 +3,8 @@
 //!
 //! For the crates of this workspace alone: any version may change it.
 
+use std::fmt;
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -39,9 +41,10 @@ impl Program {
 
     /// By its hash, or whole for a server that does not have it. `name` stands for all
     /// the names that the script makes: they share its slot.
-    fn command(&self, name: &str, args: &[Vec<u8>], whole: bool) -> Cmd {
-        let bytes = args.iter().map(Vec::len).sum::<usize>();
-        let mut command = Cmd::with_capacity(4 + args.len(), 128 + bytes);
+    fn command(&self, name: &str, args: &Arguments, whole: bool) -> Cmd {
+        let code = if whole { self.code.len() } else { 0 };
+        let bytes = 128 + 2 * name.len() + code + args.bytes.len();
+        let mut command = Cmd::with_capacity(5 + args.ends.len(), bytes);
         match whole {
             true => command.arg("EVAL").arg(&self.code),
             false => command.arg("EVALSHA").arg(&self.hash),
@@ -49,8 +52,45 @@ impl Program {
         // The second is never there: while the slot is on its way to another node of a
         // cluster, a request with some of its names here and some there is turned down, so
         // that no script sees a part of its data.
-        command.arg(2).arg(name).arg(format!("{name}:%")).arg(args);
+        command.arg(2).arg(name).arg(format!("{name}:%"));
+        let mut begin = 0;
+        for end in &args.ends {
+            command.arg(args.bytes.get(begin..*end).unwrap_or_default());
+            begin = *end;
+        }
         command
+    }
+}
+
+/// Arguments of a call, one behind the other.
+#[derive(Debug, Default)]
+pub struct Arguments {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl Arguments {
+    /// None yet; they may grow beyond so many of so many bytes together.
+    #[must_use]
+    pub fn with_capacity(arguments: usize, bytes: usize) -> Self {
+        Self {
+            bytes: Vec::with_capacity(bytes),
+            ends: Vec::with_capacity(arguments),
+        }
+    }
+
+    /// One more.
+    pub fn push(&mut self, argument: &[u8]) {
+        self.bytes.extend_from_slice(argument);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// One more, as it is written.
+    pub fn write(&mut self, argument: impl fmt::Display) {
+        // There is always room in memory, and what is written here has no errors of its own.
+        let _ = write!(self.bytes, "{argument}");
+        self.ends.push(self.bytes.len());
     }
 }
 
@@ -123,7 +163,7 @@ impl RedisStore {
         &self,
         program: &Program,
         name: &str,
-        args: &[Vec<u8>],
+        args: &Arguments,
         may_repeat: bool,
     ) -> Result<Answered, StoreError> {
         // Whole at first, to spare the server's no.

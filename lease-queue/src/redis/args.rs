@@ -1,9 +1,11 @@
 //! What the scripts are asked for: the same arguments, in the same order, as each of
 //! them lists.
 
+use std::fmt;
 use std::time::Duration;
 
 use lease_core::{FenceWhen, Key, Owner, Token, TokenRule, place_lasts};
+use lease_redis::parts::Arguments;
 
 use crate::item::{ClaimRef, NewItem};
 use crate::name::Lane;
@@ -11,52 +13,62 @@ use crate::store::{ClaimRequest, Settle};
 
 /// Arguments of one call.
 #[derive(Debug, Default)]
-pub(super) struct Args(Vec<Vec<u8>>);
+pub(super) struct Args(Arguments);
 
 /// A lane as scripts write it.
-pub(super) fn lane(lane: &Lane) -> String {
-    match lane {
-        Lane::Group(group) => format!("g:{group}"),
-        Lane::Item(item) => format!("i:{item}"),
-        Lane::Key(key) => format!("k:{key}"),
+pub(super) struct InScript<'a>(pub(super) &'a Lane);
+
+impl fmt::Display for InScript<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Lane::Group(group) => write!(f, "g:{group}"),
+            Lane::Item(item) => write!(f, "i:{item}"),
+            Lane::Key(key) => write!(f, "k:{key}"),
+        }
     }
 }
 
 impl Args {
-    pub(super) fn into_parts(self) -> Vec<Vec<u8>> {
-        self.0
+    /// Of so many requests of this kind, none of which is very large.
+    pub(super) fn of_many(requests: usize) -> Self {
+        Self(Arguments::with_capacity(7 * requests, 160 * requests))
     }
 
-    pub(super) fn with(mut self, arg: impl Into<Vec<u8>>) -> Self {
+    pub(super) fn parts(&self) -> &Arguments {
+        &self.0
+    }
+
+    pub(super) fn with(mut self, arg: impl AsRef<[u8]>) -> Self {
         self.push(arg);
         self
     }
 
-    fn push(&mut self, arg: impl Into<Vec<u8>>) {
-        self.0.push(arg.into());
+    fn push(&mut self, arg: impl AsRef<[u8]>) {
+        self.0.push(arg.as_ref());
     }
 
-    fn number(&mut self, number: impl ToString) {
-        self.push(number.to_string());
+    /// As it is written.
+    fn write(&mut self, arg: impl fmt::Display) {
+        self.0.write(arg);
     }
 
     pub(super) fn put(&mut self, item: &NewItem) {
-        self.push(item.id.to_string());
+        self.write(item.id);
         self.push(&*item.body);
         self.push(item.group.as_ref().map_or("", Key::as_str));
         self.push(item.dedup.as_ref().map_or("", Key::as_str));
-        self.number(item.delay.as_micros());
+        self.write(item.delay.as_micros());
     }
 
     fn asker(&mut self, request: &ClaimRequest) {
-        self.push(request.owner.to_string());
-        self.number(request.ttl.as_micros());
+        self.write(request.owner);
+        self.write(request.ttl.as_micros());
         self.push(request.label.as_str());
     }
 
     pub(super) fn claim(&mut self, request: &ClaimRequest, max: usize) {
         self.asker(request);
-        self.number(max);
+        self.write(max);
     }
 
     pub(super) fn key(
@@ -86,13 +98,13 @@ impl Args {
             Settle::Bury { .. } => "B",
         };
         self.push(letter);
-        self.push(lane(&claim.lane));
-        self.push(claim.item.to_string());
-        self.push(claim.owner.to_string());
-        self.number(claim.token.get());
+        self.write(InScript(&claim.lane));
+        self.write(claim.item);
+        self.write(claim.owner);
+        self.write(claim.token.get());
         match settle {
             Settle::Extend(ttl) => {
-                self.number(ttl.as_micros());
+                self.write(ttl.as_micros());
                 self.push("");
             }
             Settle::Complete => {
@@ -104,11 +116,11 @@ impl Args {
                 counts,
                 error,
             } => {
-                self.number(delay.as_micros());
+                self.write(delay.as_micros());
                 let counts = u8::from(*counts);
                 match error {
-                    Some(error) => self.push(format!("{counts}e{error}")),
-                    None => self.number(counts),
+                    Some(error) => self.write(format_args!("{counts}e{error}")),
+                    None => self.write(counts),
                 }
             }
             Settle::Bury { reason } => {
@@ -119,7 +131,7 @@ impl Args {
     }
 
     pub(super) fn abandon(key: Option<&Key>, owner: Owner) -> Self {
-        let only = key.map(|key| lane(&Lane::Key(key.clone())));
+        let only = key.map(|key| InScript(&Lane::Key(key.clone())).to_string());
         Self::default()
             .with(owner.to_string())
             .with(only.unwrap_or_default())
@@ -127,7 +139,7 @@ impl Args {
 
     pub(super) fn fence(of: &Lane, at_least: Token, when: FenceWhen) -> Self {
         Self::default()
-            .with(lane(of))
+            .with(InScript(of).to_string())
             .with(at_least.get().to_string())
             .with(u8::from(when == FenceWhen::Immediately).to_string())
     }

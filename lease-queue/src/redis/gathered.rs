@@ -107,7 +107,7 @@ impl RedisQueues {
         if claims.is_empty() {
             return Vec::new();
         }
-        let mut args = Args::default();
+        let mut args = Args::of_many(claims.len());
         claims
             .iter()
             .for_each(|request| args.claim(request, most(request)));
@@ -145,7 +145,7 @@ impl RedisQueues {
         if claims.is_empty() {
             return Vec::new();
         }
-        let mut args = Args::default();
+        let mut args = Args::of_many(claims.len());
         for (claim, settle) in claims {
             args.settle(claim, settle);
         }

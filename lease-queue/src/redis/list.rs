@@ -116,11 +116,11 @@ pub(super) fn items(
     pages(begin, move |after: Place| {
         let (store, queue) = (store.clone(), queue.clone());
         async move {
-            let mut args = Args::look(if dead { "D" } else { "I" }).with(after.score.clone());
+            let mut args = Args::look(if dead { "D" } else { "I" }).with(&after.score);
             let mut most = PAGE;
             if !dead {
                 // Those of this score that were given come once more.
-                args = args.with(after.member.clone());
+                args = args.with(&after.member);
                 most += after.alike;
             }
             let found = look(&store, &queue, args.with(most.to_string())).await?;
