@@ -44,6 +44,9 @@ pub(crate) trait Sends: Clone + Send + Sync + 'static {
     ) -> Vec<Result<Self::Answer, StoreError>>;
 }
 
+/// A crowd is not parted into fewer than these: calls have a price of their own.
+const LEAST: usize = 8;
+
 type Outcome<S> = Result<<S as Sends>::Answer, StoreError>;
 
 struct Waiting<S: Sends> {
@@ -57,6 +60,8 @@ struct Line<S: Sends> {
     waiting: VecDeque<Waiting<S>>,
     /// Requests and batches under way.
     under_way: usize,
+    /// The requests of all of them.
+    sent: usize,
     /// A task will take what waits.
     taker: bool,
     /// The last batch held more requests than go alone, so the next may too.
@@ -70,6 +75,7 @@ impl<S: Sends> Default for Line<S> {
         Self {
             waiting: VecDeque::new(),
             under_way: 0,
+            sent: 0,
             taker: false,
             crowd: false,
             most: MOST,
@@ -82,15 +88,18 @@ impl<S: Sends> Line<S> {
         self.waiting.is_empty() && self.under_way == 0 && !self.taker
     }
 
-    /// Those who still wait, of a kind with the first, in the order in which they came.
-    fn batch(&mut self) -> Vec<Waiting<S>> {
+    /// Those who still wait, of a kind with the first, in the order in which they came:
+    /// not more than one of so many parts of all that there is.
+    fn batch(&mut self, parts: usize) -> Vec<Waiting<S>> {
         // Nobody waits for these any more: they need not be sent.
         self.waiting.retain(|one| !one.tell.is_closed());
+        let all = self.waiting.len() + self.sent;
+        let most = self.most.min(all.div_ceil(parts).max(LEAST));
         let mut batch: Vec<Waiting<S>> = Vec::new();
         let mut left = VecDeque::new();
         for one in self.waiting.drain(..) {
             let fits = batch.first().is_none_or(|first| {
-                batch.len() < self.most && S::go_together(&first.request, &one.request)
+                batch.len() < most && S::go_together(&first.request, &one.request)
             });
             match fits {
                 true => batch.push(one),
@@ -114,12 +123,20 @@ pub(crate) struct Gather<S: Sends> {
     width: usize,
     /// So many are sent alone before others gather.
     alone: usize,
+    /// A batch holds at most one of so many parts of all requests, waiting or sent.
+    parts: usize,
     lines: Mutex<Lines<S>>,
 }
 
 impl<S: Sends> Gather<S> {
     pub(crate) fn new(width: usize, alone: usize) -> Arc<Self> {
+        Self::in_parts(width, alone, 1)
+    }
+
+    /// As [`new`](Self::new), with a crowd's requests in so many batches at least.
+    pub(crate) fn in_parts(width: usize, alone: usize, parts: usize) -> Arc<Self> {
         Arc::new(Self {
+            parts: parts.max(1),
             width,
             // A caller that nobody polls keeps its turn for as long: one is for others.
             alone: alone.min(width.saturating_sub(1)),
@@ -142,13 +159,15 @@ impl<S: Sends> Gather<S> {
             let words = "a store of queues needs a tokio runtime; call it from within one";
             StoreError::with_source(StoreErrorKind::InvalidInput, words, error)
         })?;
-        let way = Way {
-            gather: Arc::clone(self),
+        let (place, gather) = ((runtime.id(), queue.clone()), self);
+        // Most of those who wait need none of their own.
+        let way = |place| Way {
+            gather: Arc::clone(gather),
             sender: sender.clone(),
-            place: (runtime.id(), queue.clone()),
+            place,
             runtime,
         };
-        match self.join(way, request) {
+        match self.join(place, way, request) {
             Joined::Alone(turn, request) => {
                 let answers = sender.send(queue, std::slice::from_ref(&request)).await;
                 drop(turn);
@@ -163,24 +182,30 @@ impl<S: Sends> Gather<S> {
         }
     }
 
-    fn join(&self, way: Way<S>, request: S::Request) -> Joined<S> {
+    fn join(
+        &self,
+        place: Place,
+        way: impl FnOnce(Place) -> Way<S>,
+        request: S::Request,
+    ) -> Joined<S> {
         let mut lines = self.lines();
         if lines.len() >= IDLE_LINES {
             lines.retain(|_, line| !line.is_idle());
         }
-        let line = lines.entry(way.place.clone()).or_default();
+        let line = lines.entry(place.clone()).or_default();
         let others = line.under_way >= self.alone || line.crowd || !line.waiting.is_empty();
         if !others {
             line.under_way += 1;
+            line.sent += 1;
             drop(lines);
-            return Joined::Alone(Turn(Some(way)), request);
+            return Joined::Alone(Turn(Some(way(place)), 1), request);
         }
         let (tell, answer) = oneshot::channel();
         line.waiting.push_back(Waiting { request, tell });
         let taken = self.is_to_be_taken(line);
         drop(lines);
         if taken {
-            way.spawn();
+            way(place).spawn();
         }
         Joined::Others(answer)
     }
@@ -243,8 +268,9 @@ impl<S: Sends> Drop for Taker<S> {
     }
 }
 
-/// One batch under way. Dropping it, whenever that is, lets the next one go.
-struct Turn<S: Sends>(Option<Way<S>>);
+/// One batch under way, of so many requests. Dropping it, whenever that is, lets the next
+/// one go.
+struct Turn<S: Sends>(Option<Way<S>>, usize);
 
 impl<S: Sends> Drop for Turn<S> {
     fn drop(&mut self) {
@@ -255,6 +281,7 @@ impl<S: Sends> Drop for Turn<S> {
                 return;
             };
             line.under_way -= 1;
+            line.sent -= self.1;
             way.gather.is_to_be_taken(line)
         };
         if taken {
@@ -288,12 +315,13 @@ async fn take<S: Sends>(mut taker: Taker<S>) {
             return;
         };
         line.taker = false;
-        let batch = line.batch();
+        let batch = line.batch(way.gather.parts);
         line.crowd = batch.len() > way.gather.alone;
         if batch.is_empty() {
             return;
         }
         line.under_way += 1;
+        line.sent += batch.len();
         (batch, way.gather.is_to_be_taken(line))
     };
     let (sender, queue) = (way.sender.clone(), way.place.1.clone());
@@ -306,7 +334,7 @@ async fn take<S: Sends>(mut taker: Taker<S>) {
         };
         next.spawn();
     }
-    let turn = Turn(Some(way));
+    let turn = Turn(Some(way), batch.len());
     let (requests, mut callers): (Vec<S::Request>, Vec<_>) =
         batch.into_iter().map(|one| (one.request, one.tell)).unzip();
     let answers = {

@@ -62,6 +62,11 @@ pub struct RedisQueues {
 /// on their way; many would only make batches smaller.
 const WIDTH: usize = 4;
 
+/// Tasks that all wait for one call leave the server idle while they run, and are idle
+/// themselves while it works: in halves, one half runs while the server works for the
+/// other.
+const PARTS: usize = 2;
+
 impl RedisQueues {
     /// Reads a URL: any of those of [`RedisOptions::from_url`], with `queue+` before it
     /// or without. Connects to nothing.
@@ -116,7 +121,7 @@ impl RedisQueues {
             store,
             can: Arc::new(can),
             allowed: Arc::default(),
-            gather: Gather::new(WIDTH, 1),
+            gather: Gather::in_parts(WIDTH, 1, PARTS),
         })
     }
 

@@ -116,6 +116,41 @@ async fn others_share_a_request_and_each_has_an_outcome_of_its_own() {
 }
 
 #[tokio::test]
+async fn a_crowd_goes_in_parts_and_a_few_go_together() {
+    for (tasks, parts, expected) in [
+        (64, 2, vec![32, 32]),
+        (64, 3, vec![22, 22, 20]),
+        (20, 2, vec![10, 10]),
+        (9, 2, vec![8, 1]),
+        (8, 2, vec![8]),
+        (64, 1, vec![64]),
+    ] {
+        let (gather, server) = (Gather::in_parts(4, 0, parts), Server::new());
+        let asked: Vec<_> = (0..tasks).map(|n| ask(&gather, &server, n)).collect();
+        until(|| server.sent().concat().len() == tasks as usize).await;
+        let sizes: Vec<_> = server.sent().iter().map(Vec::len).collect();
+        assert_eq!(sizes, expected);
+        // Whoever is back goes on while the others are under way, as a part again.
+        server.may.add_permits(1);
+        let back = sizes[0];
+        let mut asked = asked.into_iter();
+        for one in asked.by_ref().take(back) {
+            one.await.unwrap().ok();
+        }
+        let again: Vec<_> = (0..back)
+            .map(|n| ask(&gather, &server, n as u32 % 8 * 2))
+            .collect();
+        until(|| server.sent().concat().len() == tasks as usize + back).await;
+        assert_eq!(server.sent()[sizes.len()..].concat().len(), back);
+        assert_eq!(server.sent()[sizes.len()].len(), back);
+        server.may.add_permits(tasks as usize);
+        for one in asked.chain(again) {
+            one.await.unwrap().ok();
+        }
+    }
+}
+
+#[tokio::test]
 async fn requests_of_another_kind_go_by_themselves_and_no_more_batches_than_may_be() {
     let (gather, server) = (Gather::new(3, 1), Server::new());
     let asked: Vec<_> = [2, 4, 100, 6, 102, 8]
