@@ -21,6 +21,17 @@ local function number_of(text)
   return number
 end
 
+-- A number that goes to the server is made a text here: it would be written with 17 digits.
+local texts = {}
+local function text_of(number)
+  local text = texts[number]
+  if not text then
+    text = digits(number)
+    texts[number] = text
+  end
+  return text
+end
+
 local wanted = 0
 for n = 4, #ARGV, 4 do wanted = wanted + number_of(ARGV[n]) end
 
@@ -52,7 +63,7 @@ local ends, gone, heads = {}, {}, {}
 
 -- Grants what is due, if it can be: the answer of it, or why it cannot, or neither if it
 -- just is not free.
-local function grant(member, owner, till, label)
+local function grant(member, owner, till, till_text, label)
   local id = id_of(member)
   local name = item_name(id)
   local f = ask('HMGET', name, 'h', 'g', 'b')
@@ -90,17 +101,17 @@ local function grant(member, owner, till, label)
     r.standing, r.mark, r.token, r.granted, r.expires = 'g', token, token, now, till
     r.owner, r.member, r.label = owner, member, label
   end
-  ends[2 * n - 1], ends[2 * n] = till, member
+  ends[2 * n - 1], ends[2 * n] = till_text, member
   if last ~= NOBODY and last ~= owner then gone[#gone + 1] = last .. lane end
   return { id, group or '', token, attempts, max(0, now - put), body }
 end
 
 local function claim(owner, till, label, most)
-  local answer = { 1 }
+  local answer, till_text = { 1 }, text_of(till)
   while #answer <= most do
     local member = next_due()
     if not member then break end
-    local fine, granted, why = pcall(grant, member, owner, till, label)
+    local fine, granted, why = pcall(grant, member, owner, till, till_text, label)
     if not fine then granted, why = nil, granted end
     if granted then
       answer[#answer + 1] = granted
