@@ -44,6 +44,10 @@ where
     // only while a slot is free, and it is always polled: it may be the first in line.
     let mut claiming = None;
     let failed = loop {
+        // All that have ended by now: what they leave free is asked for together.
+        while let Some(ended) = running.try_join_next() {
+            report.count(ended.ok());
+        }
         // A store may give more than it was asked for.
         let free = worker.at_once.saturating_sub(running.len());
         if claiming.is_none() && free > 0 {
