@@ -284,6 +284,18 @@ impl Lease {
         }
     }
 
+    /// Says that the store has ended the grant, as its holder wanted and by other means
+    /// than a release of this client's own: by the completion of a queue's item, say.
+    /// Nothing is renewed or sent any more, and it is told of as a release is. Of a
+    /// handle that has ended it changes nothing.
+    ///
+    /// For a grant that may still be live this is wrong: nobody would release it.
+    pub fn ended(&self) {
+        if !self.done.swap(true, Ordering::Relaxed) {
+            self.inner.keeper.ended(&self.held, self.home.as_ref());
+        }
+    }
+
     /// Gives the handle up without releasing: nothing renews the grant any
     /// more, and the key is free at its expiry or by whoever has the
     /// [`Grant`].

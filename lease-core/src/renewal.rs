@@ -35,6 +35,8 @@ enum Command {
     Keep(Arc<Held>),
     Forget(Arc<Held>),
     Release(Arc<Held>, oneshot::Sender<Result<Released, Error>>),
+    /// The store has said that its grant was released.
+    Ended(Arc<Held>),
     Abandon(Key, Owner),
     LoseAll,
     ReleaseAll,
@@ -133,6 +135,22 @@ impl Keeper {
             }
         }
         self.send(command).then_some(answer)
+    }
+
+    /// Stops keeping a lease whose grant the store has ended, as its holder wanted.
+    pub(crate) fn ended(&self, held: &Arc<Held>, home: Option<&Home>) {
+        held.give_up();
+        // Its loop tells of it, so that nothing that the loop tells comes later.
+        let told = home.is_some_and(|Home(home)| {
+            let command = Command::Ended(Arc::clone(held));
+            home.send(command).is_ok()
+        });
+        if !told {
+            jobs::ended(&self.parts, held);
+        }
+        if held.unanswered {
+            self.abandon(held.key.clone(), held.owner);
+        }
     }
 
     /// Abandons an owner in the background.

@@ -131,6 +131,24 @@ async fn why_not_held(parts: &Parts, held: &Held) -> LostCause {
     }
 }
 
+/// A release was answered.
+fn answered(parts: &Parts, held: &Held, outcome: ReleaseOutcome) {
+    let held_for = parts.clock.now().since(held.granted);
+    held.tell(EventKind::Released { outcome, held_for });
+    parts.lines.released(held);
+}
+
+/// A grant was released by other means, which is told of as if it had been by us.
+pub(super) fn ended(parts: &Parts, held: &Held) {
+    let by_store = held
+        .lost()
+        .is_some_and(|lost| matches!(lost.reason, LostReason::Store(_)));
+    if !by_store {
+        answered(parts, held, ReleaseOutcome::Released);
+    }
+    held.hold_is_over();
+}
+
 async fn released(parts: &Parts, held: &Held) -> Result<Released, Error> {
     let clock = &*parts.clock;
     let mut backoff = Backoff::renewal(held.ttl.get());
@@ -144,9 +162,7 @@ async fn released(parts: &Parts, held: &Held) -> Result<Released, Error> {
         let request = || parts.backend.release(&held.key, held.owner, held.token);
         let error = match attempt(clock, until, request).await {
             Ok(outcome) => {
-                let held_for = clock.now().since(held.granted);
-                held.tell(EventKind::Released { outcome, held_for });
-                parts.lines.released(held);
+                answered(parts, held, outcome);
                 return match outcome {
                     ReleaseOutcome::Released => Ok(Released::Freed),
                     ReleaseOutcome::NotHeld if unanswered => Ok(Released::Gone),

@@ -112,6 +112,10 @@ impl Loop {
                 self.remove(&held);
                 self.release(held, Some(reply));
             }
+            Command::Ended(held) => {
+                self.remove(&held);
+                jobs::ended(&self.parts, &held);
+            }
             Command::Abandon(key, owner) => {
                 let (parts, turns) = (Arc::clone(&self.parts), Arc::clone(&self.abandons));
                 self.clean_up(jobs::abandon(parts, turns, key, owner));
@@ -409,6 +413,10 @@ impl Drop for Loop {
                 // Its handle has ended the hold itself: there is nothing left
                 // to lose.
                 Command::Forget(held) => self.remove(&held),
+                Command::Ended(held) => {
+                    self.remove(&held);
+                    jobs::ended(&self.parts, &held);
+                }
                 _ => {}
             }
         }

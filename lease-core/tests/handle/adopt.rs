@@ -45,6 +45,29 @@ async fn an_adopted_lease_is_renewed_and_released_as_any_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_whose_grant_the_store_has_ended_is_told_of_once_and_asks_for_nothing() {
+    let world = World::new();
+    let leases = world.builder().build();
+    let ttl = Ttl::new(secs(1)).unwrap();
+    let (owner, grant, sent) = granted(&world, &leases, ttl).await;
+    let lease = leases.adopt(adoption(owner, &grant, ttl, sent)).unwrap();
+    world
+        .store
+        .release(lease.key(), owner, grant.token)
+        .await
+        .unwrap();
+    let before = world.store.calls().len();
+    lease.ended();
+    lease.ended();
+    tokio::time::sleep(secs(5)).await;
+    drop(lease);
+    // Nothing is kept any more.
+    assert!(leases.shutdown(secs(1)).await.settled);
+    assert_eq!(world.store.calls().len(), before);
+    assert_eq!(world.words(), ["granted", "released"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn its_deadline_counts_from_before_the_request() {
     let world = World::new();
     let leases = world.builder().build();

@@ -65,6 +65,18 @@ impl Hold {
     }
 }
 
+impl Drop for Hold {
+    /// Of a claim that was settled nothing is left to release: the lease only ends.
+    /// Whatever else it is, its lease releases it.
+    fn drop(&mut self) {
+        if self.entry.is_settled() {
+            self.lease.ended();
+            // After that, or a renewal would find no claim that is kept.
+            self.inner.claims.settled(&self.lease);
+        }
+    }
+}
+
 /// The longest text that is kept of what went wrong, in bytes.
 const TEXT_BYTES: usize = 1024;
 

@@ -10,8 +10,8 @@ use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lease_core::{
     AcquireOutcome, AcquireRequest, Clock, Diagnosis, FenceWhen, Guarantees, InvalidInput, Key,
-    KeyState, LeaseBackend, LostCause, Moment, Owner, ReleaseOutcome, RenewOutcome, RenewRequest,
-    Session, StoreError, Token, Ttl,
+    KeyState, Lease, LeaseBackend, LostCause, Moment, Owner, ReleaseOutcome, RenewOutcome,
+    RenewRequest, Session, StoreError, Token, Ttl,
 };
 
 use crate::item::ClaimRef;
@@ -85,6 +85,11 @@ impl Entry {
     /// What the store's answer to this settle says of it.
     pub(crate) fn meant(&self, settle: &Settle, answer: Settled) -> Settled {
         self.state().own(settle, answer)
+    }
+
+    /// Whether the store has said that it was settled as its holder wanted.
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self.state().ended, Some(Settled::Done | Settled::Before))
     }
 
     /// Nobody waits any more, and nobody knows: its release goes on with it.
@@ -187,6 +192,11 @@ impl ClaimLeases {
 
     fn find(&self, grant: &Grant) -> Option<Arc<Entry>> {
         self.entries().by_grant.get(grant).cloned()
+    }
+
+    /// Forgets a claim that was settled, whose lease has ended.
+    pub(crate) fn settled(&self, lease: &Lease) {
+        self.forget(&(lease.key().clone(), lease.owner(), lease.token()));
     }
 
     fn forget(&self, grant: &Grant) {
