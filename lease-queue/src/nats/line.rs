@@ -91,8 +91,9 @@ pub(super) fn keeps_out(view: &View, ask: &Ask<'_>, nonce: Nonce) -> Option<Step
         }),
         _ => in_line,
     };
-    // Whoever asks once never sees that all who wait are dead: the server tells it.
-    let unsure = ask.waits.is_none() && view.is_first_look;
+    // Whoever does not live long never sees that all who wait are dead: the server tells
+    // it. To take a place tells as well.
+    let unsure = view.is_first;
     let record = Box::new(view.with(line.places));
     Some(match (joins, unsure) {
         (true, _) => Step::Join(record, answer),

@@ -38,8 +38,9 @@ pub(super) struct View {
     pub(super) written: Option<Moment>,
     /// Of each place in line.
     pub(super) places: Vec<Seen>,
-    /// Nothing was known of this key before this look.
-    pub(super) is_first_look: bool,
+    /// No other record of this key was seen before: of how long this one has stood there,
+    /// and its line with it, nothing is known.
+    pub(super) is_first: bool,
 }
 
 /// How long a place is known.
@@ -56,6 +57,8 @@ struct Sight {
     revision: u64,
     last: u64,
     record: Record,
+    /// It has not become another one yet.
+    is_first: bool,
     /// When the record became another one.
     changed: Moment,
     since: Moment,
@@ -81,6 +84,7 @@ impl Sight {
             last,
             places: vec![(now, now); record.line.len()],
             record,
+            is_first: true,
             changed: now,
             since: now,
             granted: now,
@@ -101,6 +105,7 @@ impl Sight {
         }
         self.revision = revision;
         self.last = last;
+        self.is_first = false;
         self.changed = now;
         if stamp(&self.record) != stamp(&record) {
             self.since = now;
@@ -150,7 +155,7 @@ impl Sight {
             age: now.since(self.granted),
             written: self.written,
             places: self.places.iter().map(seen).collect(),
-            is_first_look: false,
+            is_first: self.is_first,
         }
     }
 }
@@ -185,10 +190,7 @@ impl Sights {
             forget_the_older_half(&mut seen);
         }
         let sight = Sight::new(revision, last, record, now);
-        let view = View {
-            is_first_look: true,
-            ..sight.view(now)
-        };
+        let view = sight.view(now);
         seen.insert(subject.to_owned(), sight);
         view
     }

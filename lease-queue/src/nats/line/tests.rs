@@ -210,6 +210,47 @@ fn programs_that_only_try_get_past_a_line_of_the_dead() {
     assert!(try_once(6, LOOK * 2));
 }
 
+/// To have looked at the key a moment ago is not to have watched it.
+#[test]
+fn a_program_that_looks_before_it_tries_gets_past_a_line_of_the_dead() {
+    let mut world = World::new(5, false);
+    let holder = Owner::from_bytes([9; 16]);
+    world.acquire(0, holder, 60_000, None);
+    for n in 1..=3 {
+        world.acquire(
+            usize::from(n),
+            Owner::from_bytes([n; 16]),
+            60_000,
+            Some(LOOK),
+        );
+    }
+    world.change(0, |view, this| {
+        rules::release(view, holder, Token::MIN, this)
+    });
+    world.clock.advance(LOOK * 4);
+    world.look(4);
+    let outcome = world.acquire(4, Owner::from_bytes([104; 16]), 60_000, None);
+    assert!(matches!(outcome, AcquireOutcome::Granted(_)), "{outcome:?}");
+}
+
+/// Nobody lives long enough to see that they are.
+#[test]
+fn a_full_line_of_the_dead_keeps_nobody_out_who_waits_for_a_moment() {
+    let mut world = World::new(3, false);
+    let holder = Owner::from_bytes([255; 16]);
+    world.acquire(0, holder, 3_600_000, None);
+    for n in 0..=250 {
+        world.acquire(1, Owner::from_bytes([n; 16]), 60_000, Some(LOOK));
+    }
+    world.change(0, |view, this| {
+        rules::release(view, holder, Token::MIN, this)
+    });
+    world.clock.advance(LOOK * 20);
+    let owner = Owner::from_bytes([254; 16]);
+    let outcome = world.acquire(2, owner, 60_000, Some(LOOK));
+    assert!(matches!(outcome, AcquireOutcome::Granted(_)), "{outcome:?}");
+}
+
 #[test]
 fn who_finds_no_room_comes_after_the_line() {
     let mut world = World::new(2, false);

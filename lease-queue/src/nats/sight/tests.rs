@@ -41,7 +41,7 @@ fn only_another_stamp_starts_a_grants_time_anew() {
         ..Record::default()
     };
     let first = sights.see("a", 1, 1, record.clone());
-    assert!(first.is_first_look && first.unchanged.is_zero());
+    assert!(first.is_first && first.unchanged.is_zero());
     clock.advance(STEP);
     assert_eq!(sights.see("a", 1, 1, record.clone()).unchanged, STEP);
     // Somebody waits.
@@ -49,7 +49,7 @@ fn only_another_stamp_starts_a_grants_time_anew() {
     record.line.push(place(1, record.nonce));
     clock.advance(STEP);
     let view = sights.see("a", 2, 2, record.clone());
-    assert!(!view.is_first_look && view.unchanged == STEP * 2);
+    assert!(!view.is_first && view.unchanged == STEP * 2);
     // The holder lives.
     clock.advance(STEP);
     record.nonce = nonce();
