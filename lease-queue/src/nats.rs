@@ -7,6 +7,7 @@ mod errors;
 mod items;
 mod lane;
 mod lazily;
+mod leaving;
 mod line;
 mod link;
 mod list;

@@ -11,6 +11,7 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use super::errors;
+use super::leaving::Leaving;
 use super::link::{Link, Set};
 use super::record::{Nonce, Record};
 use super::rules::{self, Ask, Kept, Step, Try};
@@ -26,6 +27,7 @@ pub(super) struct Lanes {
     pub(super) link: Link,
     pub(super) sights: Arc<Sights>,
     pub(super) turns: Arc<Turns>,
+    pub(super) leaving: Arc<Leaving>,
     pub(super) retention: Duration,
 }
 
@@ -61,8 +63,16 @@ impl Lanes {
     }
 
     pub(super) async fn abandon(&self, subject: &str, owner: Owner) -> Result<(), StoreError> {
-        let decide = |view: &View, this| rules::abandon(view, owner, this);
-        self.change(subject, From::Server, decide).await
+        let (leaver, told) = self.leaving.enter(subject, owner);
+        let decide = |view: &View, this| rules::abandon(view, leaver.together(), this);
+        tokio::select! {
+            biased;
+            Ok(()) = told => Ok(()),
+            gone = self.change(subject, From::Server, decide) => {
+                leaver.tell(&gone?);
+                Ok(())
+            }
+        }
     }
 
     pub(super) async fn fence(

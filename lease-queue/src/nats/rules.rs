@@ -179,23 +179,26 @@ pub(super) fn release(view: &View, owner: Owner, token: Token, this: Try) -> Ste
     Step::Write(record, Kept::Done)
 }
 
-/// Writes even where nothing is to be freed: a request of this owner that is under
-/// way expects the revision that this replaces.
-pub(super) fn abandon(view: &View, owner: Owner, this: Try) -> Step<()> {
-    let own = view.grant().is_some_and(|g| g.owner == owner) && view.blocks();
+/// Gives owners up, and answers which. Writes even where nothing is to be freed: a request
+/// of theirs that is under way expects the revision that this replaces.
+pub(super) fn abandon(view: &View, owners: Vec<Owner>, this: Try) -> Step<Vec<Owner>> {
+    let own = view.grant().is_some_and(|g| owners.contains(&g.owner)) && view.blocks();
     let mut record = view.draft();
-    record.line.retain(|place| place.owner != owner);
-    let waits = record.line.len() < view.line().places.len();
-    if view.record.is_gone(owner).is_some() && !own && !waits {
-        return Step::Answer(());
+    let waiting = record.line.len();
+    record.line.retain(|place| !owners.contains(&place.owner));
+    let mut gone = owners.iter().map(|owner| view.record.is_gone(*owner));
+    if gone.all(|gone| gone.is_some()) && !own && record.line.len() == waiting {
+        return Step::Answer(owners);
     }
-    record.forbid(owner, Why::Abandoned);
+    for owner in &owners {
+        record.forbid(*owner, Why::Abandoned);
+    }
     if own && let Some(grant) = &mut record.grant {
         grant.stamp = this.nonce;
         grant.standing = Standing::Released;
-        return Step::Write(record, ());
+        return Step::Write(record, owners);
     }
-    Step::Leave(record, ())
+    Step::Leave(record, owners)
 }
 
 /// The line stays as it is.

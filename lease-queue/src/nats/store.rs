@@ -78,6 +78,7 @@ impl NatsStore {
             link,
             sights: Arc::default(),
             turns: Arc::default(),
+            leaving: Arc::default(),
             retention: options.tombstone_retention,
         };
         let room = log::room(&lanes.link);

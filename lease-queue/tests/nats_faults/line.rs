@@ -134,6 +134,36 @@ async fn a_holder_keeps_its_key_beside_thirty_two_waiters_that_come_and_go() {
     lease.release().await.unwrap();
 }
 
+/// Were each a write of its own, those who wait for a moment and come again would leave
+/// more than a record takes, and a free key would be nobody's for as long as they do.
+#[tokio::test(flavor = "multi_thread")]
+async fn those_of_a_client_who_give_up_together_leave_in_few_writes() {
+    let server = NatsServer::builder().start().unwrap();
+    let url = server.url().to_string();
+    let one = crate::client(&url).await;
+    granted(&one, &ask("k", 60_000)).await.unwrap();
+    let other = crate::client(&url).await;
+    let mut waiters = Vec::new();
+    for _ in 0..64 {
+        let mut waiter = ask("k", 60_000);
+        waiter.waits = Some(Duration::from_secs(60));
+        assert_eq!(granted(&other, &waiter).await, None);
+        waiters.push(waiter);
+    }
+    let before = written(&server);
+    let leave = waiters.iter().map(|w| other.abandon(&w.key, w.owner));
+    for left in futures_util::future::join_all(leave).await {
+        left.unwrap();
+    }
+    let records = written(&server) - before;
+    assert!(records <= 8, "{records} records");
+    for waiter in &waiters {
+        let refused = one.acquire(waiter).await.unwrap();
+        let abandoned = AcquireOutcome::Refused(RefusedReason::Abandoned);
+        assert_eq!(refused, abandoned);
+    }
+}
+
 /// A try is a program of its own, which has watched nobody.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_line_of_the_dead_keeps_no_program_out_that_only_tries() {

@@ -117,7 +117,7 @@ impl Both {
             13 => {
                 let owner = self.owner();
                 self.world
-                    .change(client, |view, this| rules::abandon(view, owner, this));
+                    .change(client, |view, this| rules::abandon(view, vec![owner], this));
                 self.table.abandon(Some(&key()), owner, self.now());
                 Default::default()
             }
