@@ -18,6 +18,8 @@
 //! were killed one at a time, messages deleted by their sequence took others along, and a
 //! purge by subject emptied the stream (nats-server issue 4196).
 
+use std::cmp::Ordering;
+
 use lease_core::StoreError;
 use tokio::time::Instant;
 
@@ -43,6 +45,16 @@ struct Walk {
     replaced: Vec<u64>,
 }
 
+/// How far a walk is that goes to a message.
+#[derive(Debug, PartialEq, Eq)]
+enum Reach {
+    Before,
+    At,
+    /// That message was dropped meanwhile, and what was before it: the first that replaces
+    /// something may have been among those.
+    Past,
+}
+
 impl Walk {
     fn from(named: u64) -> Self {
         Self {
@@ -50,6 +62,14 @@ impl Walk {
             first: None,
             last: 0,
             replaced: Vec::new(),
+        }
+    }
+
+    fn reaches(&self, until: u64) -> Reach {
+        match self.last.cmp(&until) {
+            Ordering::Less => Reach::Before,
+            Ordering::Equal => Reach::At,
+            Ordering::Greater => Reach::Past,
         }
     }
 
@@ -131,8 +151,10 @@ impl Lanes {
             if walk.replaced.len() >= MOST_BEHIND {
                 return Err(errors::flooded(subject));
             }
-            if until.is_some_and(|until| stored.revision >= until) {
-                break;
+            match until.map(|until| walk.reaches(until)) {
+                Some(Reach::At) => break,
+                Some(Reach::Past) => return Err(errors::outrun()),
+                Some(Reach::Before) | None => {}
             }
         }
         Ok(walk)
@@ -233,6 +255,16 @@ mod tests {
         assert_eq!(tip(5, &[(8, 1), (9, 5), (10, 0), (11, 9)]), Some(11));
         // Nothing that came since then has effect.
         assert_eq!(tip(5, &[(8, 1), (9, 4)]), None);
+    }
+
+    /// Whoever stood still between two reads, while others wrote as many as are kept.
+    #[test]
+    fn a_walk_that_does_not_meet_its_end_says_so() {
+        let mut walk = Walk::from(5);
+        for (revision, reach) in [(6, Reach::Before), (8, Reach::At), (2_000, Reach::Past)] {
+            walk.step(revision, Record::default());
+            assert_eq!(walk.reaches(8), reach);
+        }
     }
 
     /// A chain, with messages among it that have no effect, of which the oldest are gone:

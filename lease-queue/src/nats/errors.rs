@@ -147,6 +147,10 @@ pub(super) fn flooded(subject: &str) -> StoreError {
     ))
 }
 
+pub(super) fn outrun() -> StoreError {
+    StoreError::unavailable("others wrote more than is kept while the record was read; try again")
+}
+
 pub(super) fn overtaken() -> StoreError {
     StoreError::unknown_outcome("the record was overtaken before it was read again")
 }
