@@ -287,13 +287,15 @@ impl Lease {
     /// Says that the store has ended the grant, as its holder wanted and by other means
     /// than a release of this client's own: by the completion of a queue's item, say.
     /// Nothing is renewed or sent any more, and it is told of as a release is. Of a
-    /// handle that has ended it changes nothing.
+    /// handle that has ended, or was given up, it changes nothing: false.
     ///
     /// For a grant that may still be live this is wrong: nobody would release it.
-    pub fn ended(&self) {
-        if !self.done.swap(true, Ordering::Relaxed) {
+    pub fn ended(&self) -> bool {
+        let first = !self.done.swap(true, Ordering::Relaxed);
+        if first {
             self.inner.keeper.ended(&self.held, self.home.as_ref());
         }
+        first
     }
 
     /// Gives the handle up without releasing: nothing renews the grant any

@@ -107,15 +107,12 @@ impl Loop {
     fn command(&mut self, command: Command) {
         match command {
             Command::Keep(held) => self.keep(held),
-            Command::Forget(held) => self.remove(&held),
+            Command::Forget(held) => drop(self.remove(&held)),
             Command::Release(held, reply) => {
                 self.remove(&held);
                 self.release(held, Some(reply));
             }
-            Command::Ended(held) => {
-                self.remove(&held);
-                jobs::ended(&self.parts, &held);
-            }
+            Command::Ended(held) => self.ended(&held),
             Command::Abandon(key, owner) => {
                 let (parts, turns) = (Arc::clone(&self.parts), Arc::clone(&self.abandons));
                 self.clean_up(jobs::abandon(parts, turns, key, owner));
@@ -147,9 +144,16 @@ impl Loop {
         self.set_timer(id);
     }
 
-    fn remove(&mut self, held: &Arc<Held>) {
-        if let Some(entry) = self.entries.remove(&held.id) {
-            self.timers.remove(&(entry.timer, held.id));
+    fn remove(&mut self, held: &Arc<Held>) -> Option<Entry> {
+        let entry = self.entries.remove(&held.id)?;
+        self.timers.remove(&(entry.timer, held.id));
+        Some(entry)
+    }
+
+    fn ended(&mut self, held: &Arc<Held>) {
+        // Of one that is released with all others its release tells.
+        if self.remove(held).is_some() {
+            jobs::ended(&self.parts, held);
         }
     }
 
@@ -359,7 +363,9 @@ impl Loop {
         let Some(entry) = self.entries.get_mut(&held.id) else {
             return; // Released meanwhile: nothing is kept any more.
         };
-        if held.lost().is_some() {
+        // Whose handle has given it up is about to be removed, and told of as what ends it
+        // says.
+        if held.lost().is_some() || held.given_up().is_some() {
             return;
         }
         match outcome {
@@ -412,11 +418,8 @@ impl Drop for Loop {
                 Command::Release(held, _) => releases.push(jobs::UnderWay::new(held)),
                 // Its handle has ended the hold itself: there is nothing left
                 // to lose.
-                Command::Forget(held) => self.remove(&held),
-                Command::Ended(held) => {
-                    self.remove(&held);
-                    jobs::ended(&self.parts, &held);
-                }
+                Command::Forget(held) => drop(self.remove(&held)),
+                Command::Ended(held) => self.ended(&held),
                 _ => {}
             }
         }

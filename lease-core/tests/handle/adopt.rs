@@ -68,6 +68,21 @@ async fn one_whose_grant_the_store_has_ended_is_told_of_once_and_asks_for_nothin
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_that_was_released_with_its_client_is_not_told_of_again() {
+    let world = World::new();
+    let leases = world.builder().build();
+    let ttl = Ttl::new(secs(60)).unwrap();
+    let (owner, grant, sent) = granted(&world, &leases, ttl).await;
+    let lease = leases.adopt(adoption(owner, &grant, ttl, sent)).unwrap();
+    assert!(leases.shutdown(secs(2)).await.settled);
+    assert_eq!(world.words(), ["granted", "lost", "released"]);
+    lease.ended();
+    drop(lease);
+    tokio::time::sleep(secs(1)).await;
+    assert_eq!(world.words(), ["granted", "lost", "released"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn its_deadline_counts_from_before_the_request() {
     let world = World::new();
     let leases = world.builder().build();

@@ -69,8 +69,8 @@ impl Drop for Hold {
     /// Of a claim that was settled nothing is left to release: the lease only ends.
     /// Whatever else it is, its lease releases it.
     fn drop(&mut self) {
-        if self.entry.is_settled() {
-            self.lease.ended();
+        // Of one that was given up the release looks for the claim, and forgets it.
+        if self.entry.is_settled() && self.lease.ended() {
             // After that, or a renewal would find no claim that is kept.
             self.inner.claims.settled(&self.lease);
         }

@@ -204,23 +204,28 @@ impl ClaimLeases {
     }
 
     /// What is known of a claim without asking; else the claim, to ask for.
-    fn known(&self, request: &RenewRequest) -> Result<Arc<Entry>, RenewOutcome> {
+    fn known(
+        &self,
+        request: &RenewRequest,
+    ) -> Result<Arc<Entry>, Result<RenewOutcome, StoreError>> {
         let grant = (request.key.clone(), request.owner, request.token);
         let Some(entry) = self.find(&grant) else {
-            return Err(RenewOutcome::Lost(LostCause::Unknown));
+            return Err(Ok(RenewOutcome::Lost(LostCause::Unknown)));
         };
         let ended = {
             let mut state = entry.state();
             state.until = self.until(request.ttl).max(state.until);
             state.ended
         };
-        let cause = match ended {
-            None => return Ok(entry),
-            Some(Settled::Lost(cause)) => cause,
-            Some(_) => LostCause::Released,
-        };
-        self.forget(&grant);
-        Err(RenewOutcome::Lost(cause))
+        match ended {
+            None => Ok(entry),
+            Some(Settled::Lost(cause)) => {
+                self.forget(&grant);
+                Err(Ok(RenewOutcome::Lost(cause)))
+            }
+            // Its handle is about to end it, and was told.
+            Some(_) => Err(Err(being_settled())),
+        }
     }
 
     async fn extend(&self, requests: &[RenewRequest]) -> Vec<Result<RenewOutcome, StoreError>> {
@@ -235,8 +240,8 @@ impl ClaimLeases {
             false => self.store.settle(&self.queue, &batch).await,
         }
         .into_iter();
-        let outcome = |known: Result<Arc<Entry>, RenewOutcome>| match known {
-            Err(outcome) => Ok(outcome),
+        let outcome = |known: Result<Arc<Entry>, _>| match known {
+            Err(outcome) => outcome,
             Ok(entry) => extended(&entry, settled.next().unwrap_or_else(|| Err(unanswered()))),
         };
         known.into_iter().map(outcome).collect()
@@ -255,9 +260,13 @@ fn extended(
     let state = entry.state();
     if state.settling || state.ended.is_some() {
         // By its own holder, who is told by that answer.
-        return Err(StoreError::unavailable("the claim is being settled"));
+        return Err(being_settled());
     }
     Ok(RenewOutcome::Lost(cause))
+}
+
+fn being_settled() -> StoreError {
+    StoreError::unavailable("the claim is being settled")
 }
 
 /// Only claims of this client are leases of it.
@@ -358,3 +367,6 @@ impl LeaseBackend for ClaimLeases {
         self.store.diagnose(ttl).await
     }
 }
+
+#[cfg(test)]
+mod tests;
