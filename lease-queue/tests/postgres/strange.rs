@@ -7,7 +7,9 @@ use lease_core::{Key, Severity, StoreErrorKind, Ttl};
 use lease_queue::postgres::PostgresQueues;
 use lease_queue::{QueueStore as _, Settle};
 
-use crate::support::{LONG, claim, connection, item, jobs, next, open, options, owner, run};
+use crate::support::{
+    LONG, claim, connection, item, jobs, next, open, options, owner, run, settle,
+};
 
 #[tokio::test]
 async fn what_the_store_did_not_write_is_refused_and_left_as_it_is() {
@@ -77,6 +79,23 @@ async fn a_strange_row_hides_no_other_in_a_list_and_no_other_in_a_batch() {
         .collect();
     let outcomes = store.settle(&jobs(), &claims).await;
     assert!(outcomes[1].is_ok(), "{outcomes:?}");
+}
+
+#[tokio::test]
+async fn an_item_of_a_strange_age_is_claimed_and_in_no_others_way() {
+    let store = open("strange_age").await;
+    let mut db = connection().await;
+    for many in [1, 4] {
+        let items: Vec<_> = (0..many).map(|n| item(None, &n.to_string())).collect();
+        store.put(&jobs(), &items).await.unwrap();
+        let harm = "UPDATE strange_age.lease_queue_items SET put_us = -9223372036854775808";
+        run(&mut db, harm).await;
+        let claimed = claim(&store, 4).await;
+        assert_eq!(claimed.len(), many);
+        for one in claimed {
+            settle(&store, &one.claim, Settle::Complete).await;
+        }
+    }
 }
 
 #[tokio::test]

@@ -222,7 +222,8 @@ BEGIN
                     next_us = v_now + p_ttls[v_slots[j.n]], place = j.seq
                 FROM taken AS j WHERE l.ctid = j.tid
                 RETURNING v_slots[j.n], l.kind, l.name, j.id, j.token, j.body, j.attempts,
-                    v_now - j.put_us
+                    -- What somebody else wrote may be too much for a subtraction.
+                    v_now - greatest(j.put_us, 0)
             LOOP
                 v_told[o_n] := true;
                 v_claimed := true;
@@ -275,7 +276,8 @@ BEGIN
             o_n := v_slots[v_lane.n];
             UPDATE {queue_items} AS t SET attempts = least(t.attempts, 2147483646) + 1
                 WHERE t.queue = p_queue AND t.id = v_head.id
-                RETURNING t.attempts, t.body, v_now - t.put_us INTO o_attempt, o_body, o_age;
+                RETURNING t.attempts, t.body, v_now - greatest(t.put_us, 0)
+                INTO o_attempt, o_body, o_age;
             UPDATE {queue_lanes} AS l SET
                 mark = o_token, item = v_head.id, owner = p_owners[o_n], token = o_token,
                 label = p_labels[o_n], granted_us = v_now, expires_us = v_now + p_ttls[o_n],
