@@ -8,6 +8,7 @@ mod in_line;
 mod in_transaction;
 mod line;
 mod malformed;
+mod mixed;
 mod overtaken;
 mod races;
 mod strange;
