@@ -31,7 +31,7 @@ pub(crate) struct Cli {
     /// The store, as a URL: sqlite:///absolute/path.db, redis://host:6379/0,
     /// redis+sentinel://host,host/name, redis+cluster://host,host,
     /// redlock://host,host,host, postgres://user@host/database; of queues
-    /// queue+redis://host, queue+postgres://user@host/database.
+    /// queue+redis://host, queue+postgres://user@host/database, nats://host.
     ///
     /// Others on this machine can see arguments: set a URL that holds a
     /// password as $LEASE_STORE.

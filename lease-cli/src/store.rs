@@ -112,8 +112,8 @@ impl Target {
         self.for_child().ok_or_else(|| {
             Failure::new(
                 Exit::Usage,
-                "queues need a store of queues: give --store queue+redis://host or \
-                 queue+postgres://user@host/database, or set LEASE_STORE",
+                "queues need a store of queues: give --store queue+redis://host, \
+                 queue+postgres://user@host/database or nats://host, or set LEASE_STORE",
             )
         })
     }
