@@ -85,15 +85,19 @@ async fn an_operation_that_does_not_come_by_is_unknown_and_one_that_was_not_sent
     server.pause().unwrap();
     let short = Instant::now() + Duration::from_millis(300);
     // As many as may be under way, each for itself; and one behind them.
-    let later = async |tenths: u64| tokio::time::sleep(Duration::from_millis(100 * tenths)).await;
+    let under_way = async |messages| {
+        while log.shared.state().flights.len() < messages {
+            tokio::task::yield_now().await;
+        }
+    };
     let (one, other, waits) = tokio::join!(
         log.submit(add(1), short),
         async {
-            later(1).await;
+            under_way(1).await;
             log.submit(add(2), short).await
         },
         async {
-            later(2).await;
+            under_way(2).await;
             log.submit(add(3), short).await
         }
     );
